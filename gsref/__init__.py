@@ -1,0 +1,8 @@
+"""gsref: a closed-form reference for a softmax-attention transformer on group-sparse classification."""
+
+from gsref.gradients import loss_and_gradient
+from gsref.model import forward
+from gsref.problem import Problem
+
+__version__ = "0.1.0"
+__all__ = ["Problem", "forward", "loss_and_gradient"]
