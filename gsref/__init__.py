@@ -2,7 +2,9 @@
 
 from gsref.gradients import loss_and_gradient
 from gsref.model import forward
+from gsref.order import OrderParameters
+from gsref.population import population
 from gsref.problem import Problem
 
 __version__ = "0.1.0"
-__all__ = ["Problem", "forward", "loss_and_gradient"]
+__all__ = ["OrderParameters", "Problem", "forward", "loss_and_gradient", "population"]
