@@ -2,7 +2,7 @@
 
 Nothing here knows a model: `f(*point)` is a real number, `point` a sequence of real arrays of any shapes (v and W,
 say), and a gradient is a list of arrays of these shapes.  `f_error` is the absolute error of one value of f; by
-default 4 units in the last place of the largest value met, which is right for an f without inner cancellation.
+default 4 units in the last place of the values at hand, which is right for an f without inner cancellation.
 
     central        (f(x + h) - f(x - h)) / 2h                    error O(h^2) + f_error / h
     richardson     the same for h, h/2, h/4, .., extrapolated    with an estimate of its error
@@ -23,7 +23,7 @@ def central(f, point, step=EPS ** (1 / 3)):
     return _entrywise(lambda g, x: (g(step) - g(-step)) / (2 * step), f, point)
 
 
-def richardson(f, point, step=0.125, levels=14, f_error=None):
+def richardson(f, point, step=2.0 ** -10, levels=9, f_error=None):
     """(gradient, error): central differences extrapolated to step zero (Richardson, Romberg), and an error estimate.
 
     Row k of the table has the step h_k = step / 2^k.  With T[k][0] the difference, whose error is a series in h^2,
@@ -34,7 +34,8 @@ def richardson(f, point, step=0.125, levels=14, f_error=None):
     last extrapolation still changed) plus its share of rounding, in f and in x + h, over h_k; the entry with the
     smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do not
     see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which should
-    fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.
+    fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see is a
+    feature narrower than `step` whose effect at the narrower rows is below their rounding; hence a small first step.
     ValueError if f is not finite.
     """
     if levels < 3:
@@ -47,7 +48,7 @@ def richardson(f, point, step=0.125, levels=14, f_error=None):
 def _extrapolate(g, x, step, levels, f_error):
     h = step / 2.0 ** np.arange(levels)
     plus, minus = (np.array([g(sign * k) for k in h]) for sign in (1, -1))
-    noise_of_f = 4 * EPS * max(np.abs(plus).max(), np.abs(minus).max()) if f_error is None else f_error
+    noise_of_f = 4 * np.spacing(np.maximum(np.abs(plus), np.abs(minus))) if f_error is None else f_error
     T = (plus - minus) / (2 * h)
     # two values over 2h, each off by noise_of_f and, as x + h is rounded, by |f'| times half a unit of x + h
     noise = (noise_of_f + np.abs(T) * EPS * (abs(x) + h)) / h
@@ -119,7 +120,7 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     f_0 = _value(f, point)
     f_h = np.array([_value(f, [x + h * e for x, e in zip(point, direction)]) for h in steps])
     remainders = f_h - f_0 - steps * terms.sum()
-    noise_of_f = 4 * EPS * max(abs(f_0), np.abs(f_h).max()) if f_error is None else f_error
+    noise_of_f = 4 * np.spacing(np.maximum(abs(f_0), np.abs(f_h))) if f_error is None else f_error
     moved = sum(np.sum(np.abs(g) * (np.abs(x) + np.abs(e))) for g, x, e in zip(gradient, point, direction))
     noise = 2 * noise_of_f + EPS * moved + steps * terms.size * EPS * np.abs(terms).sum()   # f, x + h e, and h g.e
     used = np.abs(remainders) >= 100 * noise
