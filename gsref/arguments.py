@@ -29,7 +29,10 @@ def real(name, value, least=-math.inf, most=math.inf, open_least=False):
     """`value` as a finite float in [least, most] (`open_least`: above `least`)."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: got {value!r}, expected a real number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:                              # an int or a fraction beyond float64
+        number = math.inf if value > 0 else -math.inf
     low = math.isfinite(number) and (number > least if open_least else number >= least)
     if not low or number > most:
         bounds = [f"{'>' if open_least else '>='} {least:g}"] if least > -math.inf else []
@@ -49,8 +52,11 @@ def real_array(name, value, shape):
     """`value` as a finite float64 array.
 
     `shape` is a tuple of ints (that length) and strings (any length >= 1, the string is its name in messages).
-    TypeError for complex, object, string or boolean arrays; ValueError for a wrong shape, an empty axis, NaN or inf.
+    TypeError for complex, object, string, boolean or masked arrays; ValueError for a wrong shape, an empty axis, NaN or
+    inf.
     """
+    if isinstance(value, np.ma.MaskedArray):           # asarray would drop the mask and use what it hides
+        raise TypeError(f"{name}: got a masked array, expected an ordinary array")
     try:
         array = np.asarray(value)
     except ValueError:
@@ -67,6 +73,16 @@ def real_array(name, value, shape):
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ValueError(f"{name}: got {array[where]} at index {where}, expected finite numbers")
+    return array
+
+
+def finite(name, array):
+    """A computed `array` if it is finite, else OverflowError: the arguments were finite, their products are not."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise OverflowError(f"{name}: overflow at index {where}, expected arguments whose products stay below "
+                            f"{np.finfo(np.float64).max:.2g}")
     return array
 
 

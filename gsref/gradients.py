@@ -5,8 +5,8 @@ Shapes: G (n, D, D) with axes sample, key i, query j; dv (d+D,), dW (d+D, d+D). 
 
 import numpy as np
 
-from gsref.arguments import labels
-from gsref.model import _attention, _logit, _scores, _values, logistic_factor, logistic_loss, parameters
+from gsref.arguments import finite, labels
+from gsref.model import logistic_factor, mean_loss, parameters, states
 
 
 def score_gradient(A, S, u):
@@ -44,15 +44,16 @@ def loss_and_gradient(v, W, X, y, P):
 
     v (d+D,), W (d+D, d+D), X (n, D, d), y (n,) of -1 and +1, P (D, D); returns loss (float), dv (d+D,), dW (d+D, d+D).
     Raises TypeError or ValueError, naming the argument, for a wrong shape, a complex or object array, an empty
-    batch, a non-finite number or another label.  Inputs are not modified.  Source: derivations/02_gradients.md.
+    batch, a non-finite number or another label; OverflowError, naming it, for a result that exceeds float64.
+    Inputs are not modified.  Source: derivations/02_gradients.md.
     """
     v, W, X, P = parameters(v, W, X, P)
     n = len(X)
     y = labels("y", y, n)
-    A = _scores(W, X, P)
-    S = _attention(A)
-    u = _values(v, X, P)
-    t = y * _logit(S, u)
+    A, S, u, f = states(v, W, X, P)
+    t = y * f
     c = -y * logistic_factor(t) / n            # dL/df of each sample
-    G = score_gradient(A, S, u)
-    return float(logistic_loss(t).mean()), value_gradient(c, S, X, P), query_key_gradient(c, G, X, P)
+    with np.errstate(over="ignore", invalid="ignore"):         # the checks below say it better than a warning
+        dv = value_gradient(c, S, X, P)
+        dW = query_key_gradient(c, score_gradient(A, S, u), X, P)
+    return float(mean_loss(t)), finite("dv", dv), finite("dW", dW)

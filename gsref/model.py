@@ -9,7 +9,7 @@ The functions with an underscore assume valid arrays and also take complex v and
 
 import numpy as np
 
-from gsref.arguments import labels, real_array
+from gsref.arguments import finite, labels, real_array
 
 
 def _scores(W, X, P):
@@ -48,6 +48,11 @@ def logistic_loss(margin):
     return np.where(negative, -t, 0.0) + np.log1p(np.exp(np.where(negative, t, -t)))
 
 
+def mean_loss(margin):
+    """The mean of `logistic_loss`; each term is divided first, so that the sum of large ones cannot overflow."""
+    return (logistic_loss(margin) / len(margin)).sum()
+
+
 def logistic_factor(margin):
     """s(-t) = 1 / (1 + exp(t)) of an array of real margins t: minus the derivative of the loss  [model.6].
 
@@ -58,15 +63,16 @@ def logistic_factor(margin):
     return np.where(t < 0, 1.0, e) / (1.0 + e)
 
 
-def _forward(v, W, X, P):
-    S = _attention(_scores(W, X, P))
-    return _logit(S, _values(v, X, P)), S
+def _states(v, W, X, P):
+    A = _scores(W, X, P)
+    S = _attention(A)
+    u = _values(v, X, P)
+    return A, S, u, _logit(S, u)
 
 
 def _loss(v, W, X, y, P):
     """L = mean_n log(1 + exp(-y f)), analytic in v and W."""
-    f, _ = _forward(v, W, X, P)
-    return logistic_loss(y * f).mean()
+    return mean_loss(y * _states(v, W, X, P)[-1])
 
 
 def parameters(v, W, X, P):
@@ -76,16 +82,27 @@ def parameters(v, W, X, P):
     return (real_array("v", v, (d + D,)), real_array("W", W, (d + D, d + D)), X, real_array("P", P, (D, D)))
 
 
+def states(v, W, X, P):
+    """Scores A, attention S, values u and logit f of valid real arrays; OverflowError, naming it, if one is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):         # the checks below say it better than a warning
+        A, S, u, f = _states(v, W, X, P)
+    return finite("scores", A), S, finite("values", u), finite("logit", f)
+
+
 def forward(v, W, X, P):
     """Logit f (n,) and attention S (n, D, D), S[n, i, j] the attention of query j on key i.
 
     Raises TypeError or ValueError, naming the argument, for a wrong shape, a complex or object array, an empty
-    batch or a non-finite number.  Inputs are not modified.  Source: derivations/02_gradients.md.
+    batch or a non-finite number; OverflowError, naming it, if a score, a value or the logit exceeds float64.
+    Inputs are not modified.  Source: derivations/02_gradients.md.
     """
-    return _forward(*parameters(v, W, X, P))
+    _, S, _, f = states(*parameters(v, W, X, P))
+    return f, S
 
 
 def loss(v, W, X, y, P):
     """Mean logistic loss, a float.  `y` (n,) holds -1 and +1.  Raises as `forward`."""
     v, W, X, P = parameters(v, W, X, P)
-    return float(_loss(v, W, X, labels("y", y, len(X)), P))
+    y = labels("y", y, len(X))
+    *_, f = states(v, W, X, P)
+    return float(mean_loss(y * f))
