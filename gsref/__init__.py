@@ -1,5 +1,6 @@
 """gsref: a closed-form reference for a softmax-attention transformer on group-sparse classification."""
 
+from gsref.descent import Trajectory, descend
 from gsref.gradients import loss_and_gradient
 from gsref.model import forward
 from gsref.order import OrderParameters
@@ -7,4 +8,4 @@ from gsref.population import population
 from gsref.problem import Problem
 
 __version__ = "0.1.0"
-__all__ = ["OrderParameters", "Problem", "forward", "loss_and_gradient", "population"]
+__all__ = ["OrderParameters", "Problem", "Trajectory", "descend", "forward", "loss_and_gradient", "population"]

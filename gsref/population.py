@@ -12,8 +12,7 @@ Source: derivations/04_population.md.  Every value comes with an absolute error 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, gammaincinv, ndtr
-from scipy.stats import t as student_t
+from scipy.special import expit, gammaincinv, ndtr, stdtrit
 
 from gsref.arguments import choice, instance, integer, real
 from gsref.model import logistic_loss
@@ -318,7 +317,7 @@ def _rqmc(problem, order, rtol, max_nodes, seed):
     half-line rule.  Points m and -m are taken together: terms odd in the irrelevant features cancel exactly.
     """
     replicates, first, count, cost = 8, 0, 64, 0
-    bound = student_t.ppf(0.995, replicates - 1) / np.sqrt(replicates)
+    bound = stdtrit(replicates - 1, 0.995) / np.sqrt(replicates)
     layer = _layer(problem, order)
     sums = np.zeros((replicates, 8))
 

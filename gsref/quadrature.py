@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri, roots_genlaguerre, roots_hermitenorm, roots_jacobi, roots_legendre
-from scipy.stats import qmc
 
 
 def _frozen(*arrays):
@@ -78,6 +77,8 @@ def sobol_normals(dimension, first, count, seed):
 
     Sobol covers the first 256 coordinates; any further ones are pseudo-random (both are unbiased).
     """
+    from scipy.stats import qmc                # here, because importing scipy.stats takes longer than all of gsref
+
     quasi = min(dimension, 256)
     engine = qmc.Sobol(quasi, scramble=True, seed=np.random.default_rng([seed, 0]))
     if first:
