@@ -2,7 +2,7 @@
 
 Everything takes callables: `evaluate(x)` returns an object with `.loss`, `.velocity`, `.loss_error`, `.velocity_error`
 (arrays of the shape of x for the two velocities; anything else it carries is handed to `observe`).
-`gsref.population` is bound to it in `descend` only.  Source: derivations/05_long_times.md.
+`gsref.population` is bound to it in `descend` only.  Source: derivations/06_long_times.md.
 """
 
 import math
@@ -25,7 +25,7 @@ SPLITS_PER_DECADE = 2                          # the integrator starts anew twic
 class Trajectory:
     """What gradient descent went through; row i belongs to `step[i]` (0 is the start).
 
-    step (n,) int; loss (n,); order (n, 6): alpha, a, b, m_rr, m_ro, m_oo; leak (n,): mean over inputs and queries of
+    step (n,) int; loss (n,); order (n, 6): alpha, a, b, m_rr, m_ro, m_oo; velocity (n, 6) per unit eta; leak (n,): mean over inputs and queries of
     1 - S[r, j]; attention (n,) = 1 - leak; error (n, 7): absolute error estimates of the loss and of the six velocities;
     switch: the step from which the flow was followed instead of single steps, or None.
     """
@@ -33,9 +33,12 @@ class Trajectory:
     step: np.ndarray
     loss: np.ndarray
     order: np.ndarray
+    velocity: np.ndarray
     leak: np.ndarray
     error: np.ndarray
     switch: int | None = None
+
+    FIELDS = ("step", "loss", "order", "velocity", "leak", "error")
 
     @property
     def attention(self):
@@ -43,20 +46,20 @@ class Trajectory:
 
     def arrays(self):
         """The fields as a mapping of arrays, for a `.npz`; `Trajectory.from_arrays` reads it back."""
-        return {"step": self.step, "loss": self.loss, "order": self.order, "leak": self.leak, "error": self.error,
-                "attention": self.attention, "switch": np.array(-1 if self.switch is None else self.switch)}
+        return {**{name: getattr(self, name) for name in self.FIELDS}, "attention": self.attention,
+                "switch": np.array(-1 if self.switch is None else self.switch)}
 
     @classmethod
     def from_arrays(cls, arrays):
         switch = int(arrays["switch"])
-        return cls(*(arrays[name] for name in ("step", "loss", "order", "leak", "error")),
+        return cls(*(arrays[name] for name in cls.FIELDS),
                    switch=None if switch < 0 else switch)
 
     def join(self, later):
         """This trajectory and the one that went on from its last row, as one."""
         kept = slice(0, np.searchsorted(self.step, later.step[0]))
         return Trajectory(*(np.concatenate([getattr(self, name)[kept], getattr(later, name)])
-                            for name in ("step", "loss", "order", "leak", "error")), switch=later.switch)
+                            for name in self.FIELDS), switch=later.switch)
 
 
 def euler_steps(evaluate, x, eta, n_steps, observe, first=0):
@@ -171,7 +174,7 @@ class _Recorder:
     def trajectory(self, switch):
         steps, states, points = zip(*self.rows)
         return Trajectory(np.array(steps, dtype=np.int64), np.array([p.loss for p in points]), np.array(states),
-                          np.array([p.leak for p in points]),
+                          np.array([p.velocity for p in points]), np.array([p.leak for p in points]),
                           np.array([[p.loss_error, *p.velocity_error] for p in points]), switch)
 
 
@@ -190,7 +193,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and twice a decade in the
     flow) with a function that makes the rows so far a `Trajectory`.  To go on, pass `start`, `first_step` and `switch`
     of its last row: the rows that follow are those of the unbroken run, bit for bit.
-    Raises TypeError or ValueError, naming the argument.  Source: derivations/05_long_times.md.
+    Raises TypeError or ValueError, naming the argument.  Source: derivations/06_long_times.md.
     """
     instance("problem", problem, Problem)
     instance("start", start, OrderParameters)

@@ -344,9 +344,12 @@ def _rqmc(problem, order, rtol, max_nodes, seed):
             return value, error, cost
 
 
-def _sampled_points(d, D, first, count, seed):
-    """`count` quasi-random points (m, K_oo, K_ro, K_rr), each with its mirror image in m, so 2 count rows."""
-    freedom, k = d - 1, D - 1
+def _sampled_points(d, D, first, count, seed, relevant=False):
+    """`count` quasi-random points (m, K_oo, K_ro, K_rr), each with its mirror image in m, so 2 count rows.
+
+    `relevant`: a further normal comes first in m, for the relevant group.
+    """
+    freedom, k = d - 1, D - 1 + relevant
     if freedom <= D:
         normals = sobol_normals(k + D * freedom, first, count, seed)
         gram = _gram(normals[:, k:].reshape(count, D, freedom))
@@ -358,8 +361,23 @@ def _sampled_points(d, D, first, count, seed):
         L[:, np.arange(D), np.arange(D)] = np.sqrt(
             2 * gammaincinv((freedom - np.arange(D)) / 2, ndtr(normals[:, k:k + D])))
         gram = _gram(L)
-    m = _sum_first(normals[:, :k])
+    m = normals[:, :k] if relevant else _sum_first(normals[:, :k])
     return (np.concatenate([m, -m]), *(np.concatenate([part, part]) for part in gram))
+
+
+def reduced_sample(problem, n, seed=0):
+    """n inputs with the label flipped to +1, in units of sigma: m (n, D) along v*, K (n, D, D) Gram matrices across.
+
+    Scrambled Sobol points; m[:, relevant] is half-normal.  A fair sample of the law, for statistics other than means.
+    """
+    D, r = problem.D, problem.relevant
+    others, K_oo, K_ro, K_rr = (part[:n] for part in _sampled_points(problem.d, D, 0, n, seed, relevant=True))
+    irrelevant = np.arange(D) != r
+    m, K = np.empty((n, D)), np.empty((n, D, D))
+    m[:, r], m[:, irrelevant] = np.abs(others[:, 0]), others[:, 1:]
+    K[:, r, r], K[:, r, irrelevant], K[:, irrelevant, r] = K_rr, K_ro, K_ro
+    K[np.ix_(np.arange(n), irrelevant, irrelevant)] = K_oo
+    return m, K
 
 
 def _sum_first(z):

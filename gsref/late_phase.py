@@ -1,0 +1,26 @@
+"""What are the laws of the late phase?  Attention is on the relevant group, f = D alpha m_r, and alpha grows slowly.
+
+Source: derivations/05_late_phase.md.
+"""
+
+import math
+
+import numpy as np
+
+# int_0^inf log(1 + e^-x) dx = int_0^inf x / (1 + e^x) dx = pi^2 / 12, times the half-normal density at 0, sqrt(2/pi)
+LATE_CONSTANT = math.sqrt(2 / math.pi) * math.pi**2 / 12
+
+
+def late_loss(problem, alpha):
+    """L ~ C / (sigma D alpha),  C = sqrt(2/pi) pi^2/12 = 0.656..  [late.1]."""
+    return LATE_CONSTANT / (problem.sigma * problem.D * np.asarray(alpha, dtype=float))
+
+
+def late_alpha(problem, eta, step):
+    """alpha^3 ~ 3 C eta t / (sigma D)  [late.2]."""
+    return np.cbrt(3 * LATE_CONSTANT * eta * np.asarray(step, dtype=float) / (problem.sigma * problem.D))
+
+
+def late_time(problem, eta, eps):
+    """t ~ C^2 / (3 eta sigma^2 D^2 eps^3), the steps until the loss is eps  [late.3]."""
+    return LATE_CONSTANT**2 / (3 * eta * problem.sigma**2 * problem.D**2 * np.asarray(eps, dtype=float) ** 3)

@@ -1,0 +1,199 @@
+"""What does it look like?  Rows to pictures; the only module of the first system that imports matplotlib.
+
+No pyplot and no global state: every picture is a `Figure` made under `STYLE`.  `save` writes it as PNG and SVG with the
+numbers it was drawn from beside it as JSON.
+"""
+
+import io
+from itertools import cycle
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from gsref.files import write_atomic, write_text
+from gsref.late_phase import late_alpha, late_loss, late_time
+from gsref.report import to_json
+
+# Okabe and Ito's palette: tells eight things apart for colour-blind readers, and most of them in grey
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLE = {"font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "axes.spines.top": False,
+         "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "lines.linewidth": 1.5,
+         "lines.markersize": 4, "legend.frameon": False, "svg.hashsalt": "gsref", "figure.dpi": 150}
+
+
+def figure(rows=1, columns=1, width=6.4, height=3.6, **options):
+    """(figure, axes) in the common style; axes as from Figure.subplots.  Draw inside `matplotlib.rc_context(STYLE)`."""
+    picture = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture, picture.subplots(rows, columns, **options)
+
+
+def save(picture, folder, name, data):
+    """Write folder/name.png, .svg and .json (`data`: the numbers drawn, and a caption), each atomically."""
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            picture.savefig(buffer, format=kind, metadata=metadata)
+        write_atomic(folder / f"{name}.{kind}", lambda file: file.write(buffer.getvalue()))
+    write_text(folder / f"{name}.json", to_json(data))
+
+
+def sizes(runs):
+    """A colour for each run, by its D: dark for small, light for large."""
+    D = sorted({run.problem.D for run in runs})
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(D)))
+    return {run.problem.D: matplotlib.colors.to_hex(shades[D.index(run.problem.D)]) for run in runs}
+
+
+def thin(run, rows=400):
+    """Indices of at most about `rows` rows, evenly spread in log step, the start left out (log axes)."""
+    step = run.trajectory.step
+    wanted = np.geomspace(1, max(step[-1], 2), rows)
+    return np.unique(np.clip(np.searchsorted(step, wanted), 1, len(step) - 1)) if len(step) > 1 else np.array([0])
+
+
+def loss_against_steps(runs):
+    """Loss, its late law, and the claimed 1/D^2 of each size."""
+    data = {"caption": "Population loss against gradient-descent steps; dashed: the late law 0.656/(sigma D alpha(t)); "
+                       "dotted: the claimed upper bound 1/D^2 of the loss at T*.", "runs": []}
+    colour = sizes(runs)
+    with matplotlib.rc_context(STYLE):
+        picture, axes = figure()
+        for run in runs:
+            i, path = thin(run), run.trajectory
+            law = late_loss(run.problem, late_alpha(run.problem, run.eta, path.step[i]))
+            axes.plot(path.step[i], path.loss[i], color=colour[run.problem.D], label=f"D = {run.problem.D}")
+            late = law < np.log(2)
+            axes.plot(path.step[i][late], law[late], "--", color=colour[run.problem.D], linewidth=0.9)
+            axes.axhline(run.target, linestyle=":", color=colour[run.problem.D], linewidth=0.9)
+            data["runs"].append({"D": run.problem.D, "step": path.step[i], "loss": path.loss[i], "loss_error":
+                                 path.error[i, 0], "late_law": law, "claimed_bound": run.target})
+        axes.set(xscale="log", yscale="log", xlabel="gradient-descent step t", ylabel="population loss L (nats)",
+                 title=_title(runs))
+        axes.plot([], [], "--", color="grey", label="late law")
+        axes.plot([], [], ":", color="grey", label="claimed $1/D^2$")
+        axes.legend(ncols=1 + len(runs) // 8, loc="lower left")
+    return picture, data
+
+
+def leak_against_steps(runs, laws):
+    """1 - S, mean over inputs and queries, and the 99 % quantile over inputs of the worst query (1 % of S)."""
+    data = {"caption": "Attention that is not on the relevant group: mean 1 - S (solid), and the value that the worst "
+                       "query of 99 % of the inputs does not exceed (dashed).", "runs": []}
+    colour = sizes(runs)
+    with matplotlib.rc_context(STYLE):
+        picture, axes = figure()
+        for run, (rows, worst) in zip(runs, laws):
+            i, path, keep = thin(run), run.trajectory, rows > 0
+            axes.plot(path.step[i], path.leak[i], color=colour[run.problem.D], label=f"D = {run.problem.D}")
+            axes.plot(path.step[rows][keep], worst[keep], "--", color=colour[run.problem.D], linewidth=0.9)
+            data["runs"].append({"D": run.problem.D, "step": path.step[i], "leak": path.leak[i],
+                                 "quantile_step": path.step[rows], "worst_leak_99": worst})
+        axes.set(xscale="log", yscale="log", xlabel="gradient-descent step t",
+                 ylabel="attention off the relevant group, $1 - S$", title=_title(runs))
+        axes.plot([], [], "-", color="grey", label="mean")
+        axes.plot([], [], "--", color="grey", label="worst query, 99 % of inputs")
+        axes.legend(ncols=1 + len(runs) // 8, loc="lower left")
+    return picture, data
+
+
+ORDER_LABELS = (r"$\alpha$  (1/feature unit)", r"$a$  (1/feature unit$^2$)", r"$b$  (1/feature unit$^2$)",
+                r"$m_{rr}$", r"$m_{ro}$", r"$m_{oo}$")
+
+
+def order_parameters(runs):
+    """The six order parameters against steps."""
+    data = {"caption": "The six order parameters along the population path.", "names":
+            ["alpha", "a", "b", "m_rr", "m_ro", "m_oo"], "runs": []}
+    colour = sizes(runs)
+    with matplotlib.rc_context(STYLE):
+        picture, axes = figure(2, 3, width=7.6, height=4.2, sharex=True)
+        for run in runs:
+            i, path = thin(run), run.trajectory
+            for k, ax in enumerate(axes.flat):
+                ax.plot(path.step[i], path.order[i, k], color=colour[run.problem.D], label=f"D = {run.problem.D}")
+            data["runs"].append({"D": run.problem.D, "step": path.step[i], "order": path.order[i]})
+        for ax, label in zip(axes.flat, ORDER_LABELS):
+            ax.set(xscale="log", title=label)
+        for ax in axes[1]:
+            ax.set_xlabel("step t")
+        axes[0, 0].set_yscale("log")
+        axes[0, 0].legend()
+        picture.suptitle(_title(runs), fontsize=9)
+    return picture, data
+
+
+def attention_maps(run, laws):
+    """Mean attention matrices at the start, at the transition and at the end; laws is a list of (row, mean matrix)."""
+    data = {"caption": f"Mean attention S[i, j] of query j (columns) on key i (rows) at D = {run.problem.D}; the "
+                       f"relevant group is number {run.problem.relevant}.", "D": run.problem.D, "maps": []}
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        picture, axes = figure(1, len(laws), width=7.6, height=2.9, sharey=True)
+        for ax, name, (row, mean) in zip(axes, ("start", "transition", "end"), laws):
+            image = ax.imshow(mean, vmin=0, vmax=1, cmap="cividis")
+            step = int(run.trajectory.step[row])
+            ax.set(title=f"{name}: t = {step:,}", xlabel="query j",
+                   xticks=_ticks(run.problem.D), yticks=_ticks(run.problem.D))
+            data["maps"].append({"stage": name, "step": step, "mean_attention": mean})
+        axes[0].set_ylabel("key i")
+        picture.colorbar(image, ax=list(axes), label="mean attention $S_{ij}$", shrink=0.9)
+    return picture, data
+
+
+def times_to_loss(runs, eps):
+    """Steps until the loss is eps, against eps and against D, with local exponents beside the claimed ones."""
+    eps = np.sort(np.asarray(eps, dtype=float))[::-1]
+    colour, marker = sizes(runs), dict(zip(sorted({run.problem.D for run in runs}), cycle(MARKERS)))
+    data = {"caption": "Steps until the loss is eps.  Left: against eps, one line a size; dashed: our late law "
+                       "t = C^2/(3 eta sigma^2 D^2 eps^3).  Right: until the loss is 1/D^2, against D; the claimed "
+                       "exponent is 3.  Numbers: local exponents between neighbouring points.", "runs": []}
+    with matplotlib.rc_context(STYLE):
+        picture, (left, right) = figure(1, 2, width=7.6, height=3.5)
+        for run in runs:
+            D = run.problem.D
+            rows = [(e, *run.time_to(e)) for e in eps if run.time_to(e)]
+            if not rows:
+                continue
+            e, t, error = np.array(rows).T
+            left.errorbar(e, t, yerr=error, color=colour[D], marker=marker[D], label=f"D = {D}")
+            left.plot(e, late_time(run.problem, run.eta, e), "--", color=colour[D], linewidth=0.8)
+            data["runs"].append({"D": D, "eps": e, "t": t, "t_error": error, "late_law":
+                                 late_time(run.problem, run.eta, e), "t_of_target": run.time_to(run.target)})
+            if len(t) > 1:
+                left.annotate(f"{np.log(t[-1] / t[-2]) / np.log(e[-1] / e[-2]):.2f}", (e[-1], t[-1]), fontsize=7,
+                              textcoords="offset points", xytext=(4, 2), color=colour[D])
+        left.invert_xaxis()
+        left.set(xscale="log", yscale="log", xlabel=r"loss $\epsilon$ (nats)", ylabel="steps until the loss is "
+                 r"$\epsilon$", title=r"claimed exponent for $\epsilon < 1/D^2$: $-3$")
+        left.legend(ncols=1 + len(runs) // 7)
+        rows = sorted((run.problem.D, *run.time_to(run.target)) for run in runs if run.time_to(run.target))
+        if rows:
+            D, t, error = np.array(rows).T
+            right.errorbar(D, t, yerr=error, color=PALETTE[0], marker="o", label="measured")
+            right.plot(D, t[0] * (D / D[0]) ** 3, "--", color=PALETTE[1], label="claimed, $D^3$ through the first")
+            for k in range(len(D) - 1):
+                right.annotate(f"{np.log(t[k + 1] / t[k]) / np.log(D[k + 1] / D[k]):.2f}", (np.sqrt(D[k] * D[k + 1]),
+                               np.sqrt(t[k] * t[k + 1])), textcoords="offset points", xytext=(-4, 6), ha="right", fontsize=8)
+            right.set_xticks(D, [f"{x:.0f}" for x in D])
+            right.minorticks_off()
+            right.legend()
+            data["target"] = {"D": D, "t": t, "t_error": error}
+        right.set(xscale="log", yscale="log", xlabel="number of groups D", ylabel="steps until the loss is $1/D^2$",
+                  title=f"eta = {runs[0].rate.text}, {runs[0].mode.replace('_', '-')} mode")
+        if rows:
+            right.set_xticks(D, [f"{x:.0f}" for x in D])
+            right.minorticks_off()
+    return picture, data
+
+
+def _ticks(D):
+    return np.unique(np.linspace(0, D - 1, min(D, 5)).round().astype(int))
+
+
+def _title(runs):
+    problem = runs[0].problem
+    features = f"d = {problem.d}, " if runs[0].mode == "full" else ""
+    return f"{runs[0].mode.replace('_', '-')} mode, {features}$\\sigma$ = {problem.sigma:g}, $\\eta$ = {runs[0].rate.text}"

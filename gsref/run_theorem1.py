@@ -1,0 +1,186 @@
+"""Check the published theorem on population gradient descent: `python -m gsref.run_theorem1`.
+
+Follows the population path from zero for each number of groups D until the loss is below 1/D^2 and below the smallest
+--eps, judges the claims A1 to A5, prints the table, and writes report.json, trajectory.npz and the pictures to --out.
+"""
+
+import sys
+import time
+from dataclasses import asdict
+
+import numpy as np
+
+from gsref import theorem1
+from gsref.attention import attention_law
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
+                            output_folder, positive_option, run)
+from gsref.descent import Trajectory, descend
+from gsref.files import Checkpoint, DamagedFile, write_arrays, write_text
+from gsref.learning_rate import ALLOWED, LearningRate
+from gsref.order import OrderParameters
+from gsref.population import MODES
+from gsref.problem import Problem
+from gsref.report import table, to_json, versions
+
+FLOW = 1e-3                                    # the flow takes over when its last term is below a thousandth of a step
+SAVE_EVERY = 5.0                               # seconds between checkpoints
+EXTRA_SIZES = (16, 64, 256, 1024, 4096)        # position-only sizes beside the full runs, for the laws in D
+EXTRA_EPS = (1e-4, 1e-6, 1e-8)
+
+
+def parser():
+    parse = Parser(prog="python -m gsref.run_theorem1", description=__doc__.split("\n\n")[1])
+    sizes = option(lambda text: sorted({int(part) for part in text.split(",")}), "integers from 2 to 65536, as in 4,6,8",
+                   lambda D: 2 <= D[0] and D[-1] <= 65536)
+    losses = option(lambda text: sorted({float(part) for part in text.split(",")}, reverse=True),
+                    "numbers between 0 and 0.69, as in 0.1,0.01", lambda eps: 0 < eps[-1] and eps[0] < 0.69)
+    parse.add_argument("--d", type=integer_option(1, 4096), default=4, metavar="N", help="features a group (default 4)")
+    parse.add_argument("--D", type=sizes, default=None, metavar="LIST", help="numbers of groups (default 4,6,8)")
+    parse.add_argument("--eps", type=losses, default=None, metavar="LIST",
+                       help="losses whose times are tabulated; a run goes on to the smallest (default 0.1,0.03,0.01)")
+    parse.add_argument("--eta", type=option(LearningRate.parse, ALLOWED), default=LearningRate.parse("0.5/D"),
+                       metavar="RULE", help=f"learning rate: {ALLOWED} (default 0.5/D)")
+    parse.add_argument("--sigma", type=positive_option(1e3), default=1.0, metavar="X",
+                       help="standard deviation of a feature (default 1)")
+    parse.add_argument("--mode", choices=MODES, default="full", help="full, or position_only: W11 frozen at zero")
+    parse.add_argument("--rtol", type=positive_option(0.1), default=1e-3, metavar="X",
+                       help="relative accuracy asked of each expectation (default 1e-3)")
+    parse.add_argument("--steps", type=integer_option(1, 10**15), default=10**12, metavar="N",
+                       help="give up on a run after N steps (default 10^12)")
+    add_run_options(parse, "theorem1-out")
+    return parse
+
+
+def follow(args, problem, mode, target, flow, resumed, save, progress):
+    """The trajectory of one problem until its loss is `target`, from the rows of `resumed` if there are any."""
+    eta, saved = args.eta.at(problem), [time.monotonic()]
+
+    def callback(step, order, found):
+        progress(step, found.loss, target)
+        return found.loss <= target
+
+    def checkpoint(rows):
+        if time.monotonic() - saved[0] > SAVE_EVERY:
+            path = rows()
+            save(resumed.join(path) if resumed else path)
+            saved[0] = time.monotonic()
+
+    go_on = {} if resumed is None else {"start": OrderParameters.from_array(resumed.order[-1]),
+                                        "first_step": int(resumed.step[-1]), "switch": resumed.switch}
+    first = go_on.get("first_step", 0)
+    path = descend(problem, eta, args.steps - first, mode, rtol=args.rtol, callback=callback, flow=flow,
+                   checkpoint=checkpoint, seed=args.seed, **go_on)
+    return resumed.join(path) if resumed else path
+
+
+def plan(args):
+    """What to run: (mode, D, target loss), the runs of the report first."""
+    eps = min(args.eps)
+    rows = [(args.mode, D, min(1 / D**2, eps)) for D in args.D]
+    if args.extra:
+        rows += [("position_only", D, min(1 / D**2, EXTRA_EPS[-1])) for D in EXTRA_SIZES]
+    return rows
+
+
+def paths(args, progress):
+    """All runs of the plan, each going on from the checkpoint where there is one."""
+    options = {key: str(value) for key, value in vars(args).items() if key not in ("out", "resume", "strict")}
+    checkpoint = Checkpoint(args.out / "checkpoint.npz", options | versions())
+    try:
+        kept = (checkpoint.load() if args.resume else None) or {}
+    except (DamagedFile, ValueError) as problem:
+        raise UsageError(f"--resume: {problem}") from None
+    if args.resume and not kept:
+        progress.note("no checkpoint in --out: starting anew")
+    rows, runs = plan(args), []
+    for k, (mode, D, target) in enumerate(rows):
+        problem, prefix = Problem(args.d, D, args.sigma), f"{mode}_D{D}/"
+        mine = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
+        resumed = Trajectory.from_arrays(mine) if mine else None
+
+        def save(path):
+            kept.update({prefix + key: value for key, value in path.arrays().items()})
+            checkpoint.save(kept)
+        done = resumed is not None and resumed.loss[-1] <= target
+        path = resumed if done else follow(args, problem, mode, target, FLOW, resumed, save,
+                                           lambda *state: progress.step(k, len(rows), f"{mode} D = {D}", *state))
+        save(path)
+        runs.append(theorem1.Run(problem, mode, args.eta, args.eta.at(problem), path))
+    return runs, checkpoint
+
+
+class RunProgress:
+    """Progress of several runs: how far each is from log 2 to its target on a log scale."""
+
+    def __init__(self):
+        self.line, self.started = Progress(), None
+
+    def step(self, k, n, name, step, loss, target):
+        share = np.clip(np.log(np.log(2) / loss) / np.log(np.log(2) / target), 0, 1)
+        self.line.show(f"{name}: step {step:,}, loss {loss:.3g} (to {target:.3g})", (k + share) / n)
+
+    def note(self, text):
+        sys.stderr.write(text + "\n")
+
+
+def quantiles(run, per_decade, seed):
+    """(rows, worst leak) of a run, on a thin grid of rows: the 1 % quantile of the attention, as a leak."""
+    step = run.trajectory.step
+    n = max(2, int(per_decade * np.log10(max(step[-1], 10))))
+    rows = np.unique(np.searchsorted(step, np.unique(np.round(np.geomspace(1, max(step[-1], 1), n)))))
+    rows = np.unique([0, *np.clip(rows, 0, len(step) - 1)])
+    size = 4096 if run.problem.D <= 16 else 1024
+    return rows, np.array([attention_law(run.problem, run.order(i), run.mode, size, seed).worst_leak for i in rows])
+
+
+def body(args):
+    args.D = args.D or ([4, 6] if args.quick else [4, 6, 8])
+    args.eps = args.eps or ([0.1] if args.quick else [0.1, 0.03, 0.01])
+    args.extra = args.mode == "full" and not args.quick
+    output_folder(args.out)
+    progress = RunProgress()
+    runs, checkpoint = paths(args, progress)
+    main = [r for r in runs if r.mode == args.mode and r.problem.D in args.D]
+    laws = [quantiles(r, 6 if args.quick else 12, args.seed) for r in main]
+    checks = theorem1.checks(main, args.eps, args.seed, [law[1][-1] for law in laws])
+    progress.line.close()
+    print(table(checks))
+    write_outputs(args, main, laws, checks)
+    checkpoint.remove()
+    print(f"\nwritten to {args.out}: report.json, trajectory.npz, pictures")
+    return FAILED_CLAIM if args.strict and any(check.verdict == "fails" for check in checks) else OK
+
+
+def write_outputs(args, runs, laws, checks):
+    from gsref import plots                    # here: a bad option or an unwritable folder need not wait for matplotlib
+
+    arrays = {}
+    for r, (rows, worst) in zip(runs, laws):
+        prefix = f"{r.mode}_D{r.problem.D}/"
+        arrays |= {prefix + name: value for name, value in r.trajectory.arrays().items()}
+        arrays |= {prefix + "quantile_step": r.trajectory.step[rows], prefix + "attention_1pct": 1 - worst,
+                   prefix + "worst_leak_99pct": worst}
+    write_arrays(args.out / "trajectory.npz", arrays)
+    largest = runs[-1]
+    maps = [(row, attention_law(largest.problem, largest.order(row), largest.mode, 4096, args.seed).mean)
+            for row in (0, *largest.stages()[1:])]
+    for name, (picture, data) in {
+            "loss": plots.loss_against_steps(runs), "leak": plots.leak_against_steps(runs, laws),
+            "order": plots.order_parameters(runs), "attention": plots.attention_maps(largest, maps),
+            "times": plots.times_to_loss(runs, args.eps)}.items():
+        plots.save(picture, args.out, name, data)
+    write_text(args.out / "report.json", to_json({
+        "problem": {"d": args.d, "D": args.D, "sigma": args.sigma, "relevant": 0, "mode": args.mode},
+        "learning_rate_rule": args.eta.text, "eta": {r.problem.D: r.eta for r in runs}, "eps": args.eps,
+        "rtol": args.rtol, "seed": args.seed, "versions": versions(),
+        "steps": {r.problem.D: int(r.trajectory.step[-1]) for r in runs},
+        "flow_from_step": {r.problem.D: r.trajectory.switch for r in runs},
+        "checks": [asdict(check) for check in checks]}))
+
+
+def main(argv=None):
+    return run(parser(), argv, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
