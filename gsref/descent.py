@@ -2,7 +2,7 @@
 
 Everything takes callables: `evaluate(x)` returns an object with `.loss`, `.velocity`, `.loss_error`, `.velocity_error`
 (arrays of the shape of x for the two velocities; anything else it carries is handed to `observe`).
-`gsref.population` is bound to it in `descend` only.  Source: derivations/06_long_times.md.
+`gsref.population` is bound to it in `descend` only.  Source: derivations/05_long_times.md.
 """
 
 import math
@@ -193,7 +193,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and twice a decade in the
     flow) with a function that makes the rows so far a `Trajectory`.  To go on, pass `start`, `first_step` and `switch`
     of its last row: the rows that follow are those of the unbroken run, bit for bit.
-    Raises TypeError or ValueError, naming the argument.  Source: derivations/06_long_times.md.
+    Raises TypeError or ValueError, naming the argument.  Source: derivations/05_long_times.md.
     """
     instance("problem", problem, Problem)
     instance("start", start, OrderParameters)

@@ -1,6 +1,6 @@
 """What are the laws of the late phase?  Attention is on the relevant group, f = D alpha m_r, and alpha grows slowly.
 
-Source: derivations/05_late_phase.md.
+Source: derivations/05_long_times.md.
 """
 
 import math
