@@ -1,8 +1,7 @@
 """How does gradient descent go on?  Exact steps, the same path as a flow in log time, and the trajectory of both.
 
-Everything takes callables: `evaluate(x)` returns an object with `.loss`, `.velocity`, `.loss_error`, `.velocity_error`
-(arrays of the shape of x for the two velocities; anything else it carries is handed to `observe`).
-`gsref.population` is bound to it in `descend` only.  Source: derivations/05_long_times.md.
+The steps and the flow take callables: `evaluate(x)` returns an object whose `.velocity` has the shape of the array x;
+anything else that it carries is handed to `observe`.  `gsref.population` is bound to it in `descend` only.  Source: derivations/05_long_times.md.
 """
 
 import math
@@ -14,7 +13,7 @@ from scipy.integrate import solve_ivp
 
 from gsref.arguments import instance, integer, real
 from gsref.order import OrderParameters
-from gsref.population import population
+from gsref.population import Population, population
 from gsref.problem import Problem
 
 
@@ -25,7 +24,7 @@ SPLITS_PER_DECADE = 2                          # the integrator starts anew twic
 class Trajectory:
     """What gradient descent went through; row i belongs to `step[i]` (0 is the start).
 
-    step (n,) int; loss (n,); order (n, 6): alpha, a, b, m_rr, m_ro, m_oo; velocity (n, 6) per unit eta; leak (n,): mean over inputs and queries of
+    step (n,) int64 (float64 beyond 2^62); loss (n,); order (n, 6): alpha, a, b, m_rr, m_ro, m_oo; velocity (n, 6) per unit eta; leak (n,): mean over inputs and queries of
     1 - S[r, j]; attention (n,) = 1 - leak; error (n, 7): absolute error estimates of the loss and of the six velocities;
     switch: the step from which the flow was followed instead of single steps, or None.
     """
@@ -133,36 +132,49 @@ def flow_check(evaluate, x, eta, first, rtol, n_steps=20):
     return stepped, flowed, np.linalg.norm(stepped) * max(terms) + 10 * rtol * np.linalg.norm(x)
 
 
+class _Coordinates:
+    """The order parameters that are free to move at this d, D and mode, as an array (an integrator varies them all)."""
+
+    def __init__(self, problem, mode):
+        there = {"alpha": True, "a": mode == "full", "b": mode == "full" and problem.d > 1,
+                 "m_rr": problem.D > 1, "m_ro": problem.D > 1, "m_oo": problem.D > 2}
+        self.names = [name for name, free in there.items() if free]
+        self.tied = problem.D == 2                                   # m_oo = -m_ro
+
+    def of(self, order):
+        return np.array([getattr(order, name) for name in self.names])
+
+    def order(self, x):
+        values = dict(zip(self.names, x.tolist()))
+        return OrderParameters(**values, m_oo=-values["m_ro"]) if self.tied else OrderParameters(**values)
+
+
 @dataclass(frozen=True)
 class _Point:
     """A population evaluation in the form that this module steps with."""
 
-    loss: float
     velocity: np.ndarray
-    loss_error: float
-    velocity_error: np.ndarray
-    leak: float
-    result: object
+    result: Population
 
 
 def _evaluator(problem, mode, rtol, options):
-    evaluate = partial(population, problem, mode=mode, rtol=rtol, **options)
+    """(evaluate on free coordinates, the coordinates)."""
+    coordinates = _Coordinates(problem, mode)
 
-    def at(x):
-        found = evaluate(OrderParameters.from_array(x))
-        return _Point(found.loss, found.velocity.to_array(), found.loss_error, found.velocity_error.to_array(),
-                      found.leak, found)
-    return at
+    def evaluate(x):
+        found = population(problem, coordinates.order(x), mode=mode, rtol=rtol, **options)
+        return _Point(coordinates.of(found.velocity), found)
+    return evaluate, coordinates
 
 
 class _Recorder:
     """Rows of a trajectory; asks `callback` whether to stop."""
 
-    def __init__(self, callback, keep):
-        self.rows, self.callback, self.keep, self.stopped = [], callback, keep, False
+    def __init__(self, coordinates, callback, keep):
+        self.rows, self.coordinates, self.callback, self.keep, self.stopped = [], coordinates, callback, keep, False
 
     def __call__(self, step, x, point):
-        self.stopped = bool(self.callback and self.callback(step, OrderParameters.from_array(x), point.result))
+        self.stopped = bool(self.callback and self.callback(step, self.coordinates.order(x), point.result))
         if self.stopped or self.keep(step):
             self.row(step, x, point)
         return self.stopped
@@ -173,13 +185,16 @@ class _Recorder:
 
     def trajectory(self, switch):
         steps, states, points = zip(*self.rows)
-        return Trajectory(np.array(steps, dtype=np.int64), np.array([p.loss for p in points]), np.array(states),
-                          np.array([p.velocity for p in points]), np.array([p.leak for p in points]),
-                          np.array([[p.loss_error, *p.velocity_error] for p in points]), switch)
+        found = [point.result for point in points]
+        kind = np.int64 if steps[-1] < 2**62 else np.float64             # a flow may go beyond what integers hold
+        return Trajectory(np.array(steps, dtype=kind), np.array([one.loss for one in found]),
+                          np.array([self.coordinates.order(x).to_array() for x in states]),
+                          np.array([one.velocity.to_array() for one in found]), np.array([one.leak for one in found]),
+                          np.array([[one.loss_error, *one.velocity_error.to_array()] for one in found]), switch)
 
 
 def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e-4, callback=None, *,
-            first_step=0, flow=None, switch=None, per_decade=40, keep=None, checkpoint=None, **options):
+            first_step=0, flow=None, flow_from=10, switch=None, per_decade=40, keep=None, checkpoint=None, **options):
     """Population gradient descent from `start` with learning rate `eta`, as a `Trajectory`.
 
     `n_steps` steps are taken; `callback(step, order, population)` is called at every step (with the flow: at every
@@ -187,8 +202,8 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     first and last always do).  `options` go to `gsref.population` (rule, max_nodes, seed).
 
     `flow`: None takes every step exactly.  A number c > 0 goes on as a flow in log time once the last term of its field
-    (`last_term`) is below c.  This is asked, and rows are made, at `per_decade` places in each decade of steps from 10
-    on; `Trajectory.switch` says where it began.
+    (`last_term`) is below c.  This is asked, and rows are made, at `per_decade` places in each decade of steps from
+    `flow_from` on (while the path still turns, exact steps are the cheaper way); `Trajectory.switch` says where it began.
 
     `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and twice a decade in the
     flow) with a function that makes the rows so far a `Trajectory`.  To go on, pass `start`, `first_step` and `switch`
@@ -199,15 +214,16 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     instance("start", start, OrderParameters)
     eta, n_steps = real("eta", eta, 0.0, open_least=True), integer("n_steps", n_steps, 0)
     first_step, per_decade = integer("first_step", first_step, 0), integer("per_decade", per_decade, 1)
+    flow_from = integer("flow_from", flow_from, 1)
     if flow is not None:
         flow = real("flow", flow, 0.0, 1.0, open_least=True)
     for name, value in (("callback", callback), ("keep", keep), ("checkpoint", checkpoint)):
         if value is not None and not callable(value):
             raise TypeError(f"{name}: got {type(value).__name__}, expected a callable or None")
-    evaluate = _evaluator(problem, mode, rtol, options)
+    evaluate, coordinates = _evaluator(problem, mode, rtol, options)
     last = first_step + n_steps
-    record = _Recorder(callback, lambda step: keep is None or keep(step) or step in (first_step, last))
-    grid = stops(max(first_step, 10), last, per_decade) if flow is not None else []
+    record = _Recorder(coordinates, callback, lambda step: keep is None or keep(step) or step in (first_step, last))
+    grid = stops(max(first_step, flow_from), last, per_decade) if flow is not None else []
     asked = set(grid)
 
     def observe(step, x, point):
@@ -222,7 +238,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
             checkpoint(partial(record.trajectory, switch))
         return switch is not None
 
-    step, x = euler_steps(evaluate, start.to_array(), eta, n_steps, observe, first_step)
+    step, x = euler_steps(evaluate, coordinates.of(start), eta, n_steps, observe, first_step)
     while switch is not None and step < last and not record.stopped:
         end = next((stop for stop in stops(step, last, SPLITS_PER_DECADE) if stop > step))
         rows = [stop for stop in grid if step < stop < end] + [end]
@@ -242,5 +258,5 @@ def stops(first, last, per_decade):
     if last < first:
         return []
     i = np.arange(math.floor(per_decade * math.log10(first)), math.ceil(per_decade * math.log10(last)) + 1)
-    grid = np.unique(np.round(10.0 ** (i / per_decade)).astype(np.int64))
-    return [*grid[(grid >= first) & (grid < last)].tolist(), last]
+    grid = (int(step) for step in np.unique(np.round(10.0 ** (i / per_decade))))
+    return [*(step for step in grid if first <= step < last), last]

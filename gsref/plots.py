@@ -149,7 +149,7 @@ def times_to_loss(runs, eps):
     colour, marker = sizes(runs), dict(zip(sorted({run.problem.D for run in runs}), cycle(MARKERS)))
     data = {"caption": "Steps until the loss is eps.  Left: against eps, one line a size; dashed: our late law "
                        "t = C^2/(3 eta sigma^2 D^2 eps^3).  Right: until the loss is 1/D^2, against D; the claimed "
-                       "exponent is 3.  Numbers: local exponents between neighbouring points.", "runs": []}
+                       "exponent is 3.  Numbers: local exponents between neighbouring points (left: the last pair).", "runs": []}
     with matplotlib.rc_context(STYLE):
         picture, (left, right) = figure(1, 2, width=7.6, height=3.5)
         for run in runs:
@@ -158,13 +158,11 @@ def times_to_loss(runs, eps):
             if not rows:
                 continue
             e, t, error = np.array(rows).T
-            left.errorbar(e, t, yerr=error, color=colour[D], marker=marker[D], label=f"D = {D}")
+            slope = f" ({np.log(t[-1] / t[-2]) / np.log(e[-1] / e[-2]):.2f})" if len(t) > 1 else ""
+            left.errorbar(e, t, yerr=error, color=colour[D], marker=marker[D], label=f"D = {D}{slope}")
             left.plot(e, late_time(run.problem, run.eta, e), "--", color=colour[D], linewidth=0.8)
             data["runs"].append({"D": D, "eps": e, "t": t, "t_error": error, "late_law":
                                  late_time(run.problem, run.eta, e), "t_of_target": run.time_to(run.target)})
-            if len(t) > 1:
-                left.annotate(f"{np.log(t[-1] / t[-2]) / np.log(e[-1] / e[-2]):.2f}", (e[-1], t[-1]), fontsize=7,
-                              textcoords="offset points", xytext=(4, 2), color=colour[D])
         left.invert_xaxis()
         left.set(xscale="log", yscale="log", xlabel=r"loss $\epsilon$ (nats)", ylabel="steps until the loss is "
                  r"$\epsilon$", title=r"claimed exponent for $\epsilon < 1/D^2$: $-3$")

@@ -6,12 +6,12 @@ Follows the population path from zero for each number of groups D until the loss
 
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from gsref import theorem1
-from gsref.attention import attention_law
+from gsref.attention import attention_law, mean_attention
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
                             output_folder, positive_option, run)
 from gsref.descent import Trajectory, descend
@@ -24,8 +24,9 @@ from gsref.report import table, to_json, versions
 
 FLOW = 1e-3                                    # the flow takes over when its last term is below a thousandth of a step
 SAVE_EVERY = 5.0                               # seconds between checkpoints
-EXTRA_SIZES = (16, 64, 256, 1024, 4096)        # position-only sizes beside the full runs, for the laws in D
-EXTRA_EPS = (1e-4, 1e-6, 1e-8)
+FLOW_FROM = {"full": 300, "position_only": 10}  # steps before which exact steps are the cheaper way
+LAW_SIZES = (16, 64, 256, 1024, 4096)          # position-only sizes beside the full runs, for the laws in D
+LAW_EPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
 
 def parser():
@@ -45,13 +46,13 @@ def parser():
     parse.add_argument("--mode", choices=MODES, default="full", help="full, or position_only: W11 frozen at zero")
     parse.add_argument("--rtol", type=positive_option(0.1), default=1e-3, metavar="X",
                        help="relative accuracy asked of each expectation (default 1e-3)")
-    parse.add_argument("--steps", type=integer_option(1, 10**15), default=10**12, metavar="N",
-                       help="give up on a run after N steps (default 10^12)")
+    parse.add_argument("--steps", type=integer_option(1, 10**40), default=10**30, metavar="N",
+                       help="give up on a run after N steps (default 10^30: late steps are followed as a flow)")
     add_run_options(parse, "theorem1-out")
     return parse
 
 
-def follow(args, problem, mode, target, flow, resumed, save, progress):
+def follow(args, problem, mode, target, resumed, save, progress):
     """The trajectory of one problem until its loss is `target`, from the rows of `resumed` if there are any."""
     eta, saved = args.eta.at(problem), [time.monotonic()]
 
@@ -68,18 +69,15 @@ def follow(args, problem, mode, target, flow, resumed, save, progress):
     go_on = {} if resumed is None else {"start": OrderParameters.from_array(resumed.order[-1]),
                                         "first_step": int(resumed.step[-1]), "switch": resumed.switch}
     first = go_on.get("first_step", 0)
-    path = descend(problem, eta, args.steps - first, mode, rtol=args.rtol, callback=callback, flow=flow,
+    path = descend(problem, eta, args.steps - first, mode, rtol=args.rtol, callback=callback, flow=FLOW, flow_from=FLOW_FROM[mode],
                    checkpoint=checkpoint, seed=args.seed, **go_on)
     return resumed.join(path) if resumed else path
 
 
 def plan(args):
     """What to run: (mode, D, target loss), the runs of the report first."""
-    eps = min(args.eps)
-    rows = [(args.mode, D, min(1 / D**2, eps)) for D in args.D]
-    if args.extra:
-        rows += [("position_only", D, min(1 / D**2, EXTRA_EPS[-1])) for D in EXTRA_SIZES]
-    return rows
+    rows = [(args.mode, D, min(1 / D**2, min(args.eps))) for D in args.D]
+    return rows + [("position_only", D, min(1 / D**2, min(LAW_EPS))) for D in args.laws]
 
 
 def paths(args, progress):
@@ -102,7 +100,7 @@ def paths(args, progress):
             kept.update({prefix + key: value for key, value in path.arrays().items()})
             checkpoint.save(kept)
         done = resumed is not None and resumed.loss[-1] <= target
-        path = resumed if done else follow(args, problem, mode, target, FLOW, resumed, save,
+        path = resumed if done else follow(args, problem, mode, target, resumed, save,
                                            lambda *state: progress.step(k, len(rows), f"{mode} D = {D}", *state))
         save(path)
         runs.append(theorem1.Run(problem, mode, args.eta, args.eta.at(problem), path))
@@ -136,22 +134,25 @@ def quantiles(run, per_decade, seed):
 def body(args):
     args.D = args.D or ([4, 6] if args.quick else [4, 6, 8])
     args.eps = args.eps or ([0.1] if args.quick else [0.1, 0.03, 0.01])
-    args.extra = args.mode == "full" and not args.quick
+    args.laws = () if args.quick or args.mode != "full" else LAW_SIZES
     output_folder(args.out)
     progress = RunProgress()
     runs, checkpoint = paths(args, progress)
-    main = [r for r in runs if r.mode == args.mode and r.problem.D in args.D]
+    main, laws_of_D = runs[:len(args.D)], runs[len(args.D):]
     laws = [quantiles(r, 6 if args.quick else 12, args.seed) for r in main]
     checks = theorem1.checks(main, args.eps, args.seed, [law[1][-1] for law in laws])
+    if laws_of_D:
+        checks += [replace(check, id=f"{check.id}/position-only")
+                   for check in theorem1.scaling_checks(laws_of_D, LAW_EPS)]
     progress.line.close()
     print(table(checks))
-    write_outputs(args, main, laws, checks)
+    write_outputs(args, main, laws_of_D, laws, checks)
     checkpoint.remove()
     print(f"\nwritten to {args.out}: report.json, trajectory.npz, pictures")
     return FAILED_CLAIM if args.strict and any(check.verdict == "fails" for check in checks) else OK
 
 
-def write_outputs(args, runs, laws, checks):
+def write_outputs(args, runs, laws_of_D, laws, checks):
     from gsref import plots                    # here: a bad option or an unwritable folder need not wait for matplotlib
 
     arrays = {}
@@ -160,21 +161,24 @@ def write_outputs(args, runs, laws, checks):
         arrays |= {prefix + name: value for name, value in r.trajectory.arrays().items()}
         arrays |= {prefix + "quantile_step": r.trajectory.step[rows], prefix + "attention_1pct": 1 - worst,
                    prefix + "worst_leak_99pct": worst}
+    for r in laws_of_D:
+        arrays |= {f"{r.mode}_D{r.problem.D}/{name}": value for name, value in r.trajectory.arrays().items()}
     write_arrays(args.out / "trajectory.npz", arrays)
-    largest = runs[-1]
-    maps = [(row, attention_law(largest.problem, largest.order(row), largest.mode, 4096, args.seed).mean)
+    largest = max(runs, key=lambda r: (r.problem.D <= 64, r.problem.D))       # a map of more rows is not readable
+    maps = [(row, mean_attention(largest.problem, largest.order(row), largest.mode, 4096, args.seed))
             for row in (0, *largest.stages()[1:])]
+    drawn = {"times_position_only": plots.times_to_loss(laws_of_D, LAW_EPS)} if laws_of_D else {}
     for name, (picture, data) in {
-            "loss": plots.loss_against_steps(runs), "leak": plots.leak_against_steps(runs, laws),
+            **drawn, "loss": plots.loss_against_steps(runs), "leak": plots.leak_against_steps(runs, laws),
             "order": plots.order_parameters(runs), "attention": plots.attention_maps(largest, maps),
             "times": plots.times_to_loss(runs, args.eps)}.items():
         plots.save(picture, args.out, name, data)
     write_text(args.out / "report.json", to_json({
         "problem": {"d": args.d, "D": args.D, "sigma": args.sigma, "relevant": 0, "mode": args.mode},
-        "learning_rate_rule": args.eta.text, "eta": {r.problem.D: r.eta for r in runs}, "eps": args.eps,
+        "learning_rate_rule": args.eta.text, "eps": args.eps,
         "rtol": args.rtol, "seed": args.seed, "versions": versions(),
-        "steps": {r.problem.D: int(r.trajectory.step[-1]) for r in runs},
-        "flow_from_step": {r.problem.D: r.trajectory.switch for r in runs},
+        "runs": [{"mode": r.mode, "D": r.problem.D, "eta": r.eta, "steps": int(r.trajectory.step[-1]),
+                  "loss": r.trajectory.loss[-1], "flow_from_step": r.trajectory.switch} for r in [*runs, *laws_of_D]],
         "checks": [asdict(check) for check in checks]}))
 
 
