@@ -108,7 +108,8 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is at
     least 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
-    window from the fit, plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).
+    window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
+    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).
     ValueError if f is not finite, or if shapes do not match.
     """
     point, gradient, direction = _floats(point), _floats(gradient), _floats(direction)
@@ -130,7 +131,8 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     log_h, log_r = np.log(steps[used]), np.log(np.abs(remainders[used]))
     slope = float(np.polyfit(log_h, log_r, 1)[0])
     local = np.diff(log_r) / np.diff(log_h)
-    return TaylorSlope(slope, float(np.abs(local - slope).max()) + 0.03, steps, remainders, noise, used)
+    error = float(np.abs(local - slope).max() + abs(local[-1] - local[0])) + 0.03
+    return TaylorSlope(slope, error, steps, remainders, noise, used)
 
 
 def _floats(point):

@@ -125,7 +125,7 @@ def slope_of(gradient, f=smooth, point=(X, Y), **options):
 
 def test_taylor_slope_of_the_gradient_is_two():
     taylor = slope_of(smooth_gradient(X, Y))
-    assert abs(taylor.slope - 2) <= taylor.error <= 0.1
+    assert abs(taylor.slope - 2) <= taylor.error < 0.5
     assert 3 <= taylor.used.sum() <= 6 and taylor.steps.shape == taylor.remainders.shape == taylor.noise.shape
 
 
@@ -134,7 +134,7 @@ def test_taylor_slope_of_a_planted_error_is_one(relative):
     wrong = smooth_gradient(X, Y)
     wrong[1][0, 1] *= 1 + relative
     taylor = slope_of(wrong)
-    assert abs(taylor.slope - 1) <= taylor.error <= 0.1
+    assert abs(taylor.slope - 1) <= taylor.error < 0.5
 
 
 def test_taylor_sweep_shows_the_bend_from_two_to_one():
@@ -143,7 +143,7 @@ def test_taylor_sweep_shows_the_bend_from_two_to_one():
     taylor = slope_of(wrong, step=0.25)
     local = np.diff(np.log(np.abs(taylor.remainders))) / np.diff(np.log(taylor.steps))
     middle = (taylor.steps[1:] > 1e-4) & (taylor.steps[1:] < 2e-3)
-    assert (np.abs(local[middle] - 2) < 0.1).all() and abs(taylor.slope - 1) <= taylor.error <= 0.25
+    assert (np.abs(local[middle] - 2) < 0.1).all() and abs(taylor.slope - 1) <= taylor.error < 0.5
 
 
 def test_taylor_slope_is_nan_where_no_remainder_is_visible():

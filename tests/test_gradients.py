@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import event, example, given, settings, strategies as st
 
-from cases import BLOCKS, blocks, cases, failures, make, margin_error, scales
+from cases import BLOCKS, Case, blocks, cases, failures, make, margin_error, scales
 from gsref import gradients, loss_and_gradient
 from gsref.differences import complex_step, richardson, taylor_slope
 from gsref.gradients import query_key_gradient, score_gradient, value_gradient
@@ -93,7 +93,8 @@ def test_richardson_is_accurate_enough_to_mean_something(shape):
     d, scale = shape[2], scales(*case.floats, formed_from_f=True)
     errors, got = blocks(*errors, d), gradient(case)
     assert failures(got, blocks(*values, d), errors) == []
-    assert all(errors[name].max() <= 1e-8 * scale[name] for name in BLOCKS)
+    # three orders below the smallest planted fault, one per cent
+    assert all(errors[name].max() <= 1e-5 * scale[name] for name in BLOCKS)
 
 
 # Taylor slope
@@ -110,7 +111,7 @@ def taylor(case, dv, dW, seed=11):
 def test_taylor_slope_is_two(case):
     _, dv, dW = loss_and_gradient(*case.args)
     result = taylor(case, dv, dW)
-    event("remainder " + ("within rounding" if np.isnan(result.slope) else "visible"))
+    event("remainder within rounding" if np.isnan(result.slope) else f"decided: {result.error < 0.5}")
     if np.isnan(result.slope):                   # then linear to rounding: what must hold is that nothing is left over
         assert (np.abs(result.remainders) < 100 * result.noise).sum() >= len(result.steps) - 2
     else:
@@ -122,7 +123,7 @@ def test_taylor_slope_is_two_where_it_can_be_seen(shape):
     case = make(*shape, seed=6, gap=3.0, v_norm=2.0)
     _, dv, dW = loss_and_gradient(*case.args)
     result = taylor(case, dv, dW)
-    assert abs(result.slope - 2) <= result.error <= 0.2
+    assert abs(result.slope - 2) <= result.error < 0.5
 
 
 # known-wrong gradients: every checker above must refuse every one
@@ -178,7 +179,7 @@ def test_every_checker_refuses_a_wrong_gradient(name):
     assert reference_failures(case, got)
     if name != "NaN":                            # a slope is for finite gradients
         result = taylor(case, dv, dW)
-        assert abs(result.slope - 1) <= result.error <= 0.2
+        assert abs(result.slope - 1) <= result.error < 0.5
 
 
 @pytest.mark.parametrize("target, planted", [("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
@@ -197,6 +198,18 @@ def test_failure_names_block_and_entry():
 
 # against 50 digits
 
+EXACT = {}                                       # 50-digit results by case: one case serves many tests
+
+
+def fifty_digits(case):
+    """loss (Decimal), {block: gradient rounded to float64}."""
+    if case.text not in EXACT:
+        loss, dv, dW = reference(*case.floats)
+        EXACT[case.text] = loss, {name: part.astype(float) for name, part in
+                                  blocks(np.array(dv), np.array(dW), case.X.shape[2]).items()}
+    return EXACT[case.text]
+
+
 def reference_failures(case, got, ulps=8):
     """Blocks that differ from the 50-digit loops by more than `ulps` units of the scale of the closed form.
 
@@ -205,8 +218,7 @@ def reference_failures(case, got, ulps=8):
     """
     v, W, X, y, P = case.floats
     n, D, d = X.shape
-    _, dv, dW = reference(v, W, X, y, P)
-    wanted = {name: part.astype(float) for name, part in blocks(np.array(dv), np.array(dW), d).items()}
+    _, wanted = fifty_digits(case)
     Z = np.concatenate([X, np.broadcast_to(P, (n, D, D))], axis=2)
     Q = np.einsum("nia,ab,njb->nij", np.abs(Z), np.abs(W), np.abs(Z)).max()
     condition = 1 + 2 * Q + margin_error(v, W, X, P).max()
@@ -229,7 +241,7 @@ def test_closed_form_equals_fifty_digits(case):
 @pytest.mark.parametrize("case", REFERENCE_CASES, ids=repr)
 def test_loss_equals_fifty_digits(case):
     v, W, X, y, P = case.floats
-    exact, *_ = reference(v, W, X, y, P)
+    exact, _ = fifty_digits(case)
     got = loss_and_gradient(*case.args)[0]
     s = np.mean(logistic_factor(y * np.einsum("nij,ni->n", _attention(_scores(W, X, P)), _values(v, X, P)))
                 * margin_error(v, W, X, P))
@@ -247,17 +259,15 @@ def dyadic(gap, margin):
     W[2:, 2:] = gap * np.array([[1, 0.5, 0.75], [0.25, 0.0, 0.5], [-0.5, 0.25, 0.0]])
     W[:2, :2] = [[0.5, -0.25], [1.0, 0.75]]
     W[:2, 2:], W[2:, :2] = 0.25, -0.5
-    return make_from(margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25]), W, X, np.array([1.0, -1.0]), P)
+    return make_from(margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25]), W, X, np.array([1.0, -1.0]), P, f"dyadic({gap}, {margin})")
 
 
-def make_from(v, W, X, y, P):
-    case = make(*X.shape)
-    case.v, case.W, case.X, case.y, case.P, case.text = v, W, X, y, P, f"{X.shape}"
-    return case
+def make_from(v, W, X, y, P, text=""):
+    return Case(v, W, X, y, P, text)
 
 
 @pytest.mark.parametrize("gap", [1.0, 8.0, 64.0, 512.0])
-@pytest.mark.parametrize("size", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("size", [0.5, 8.0])
 def test_dominated_scores_keep_their_digits(gap, size):
     # scores are exact here, so that nothing but the formula stands between the result and a few units in the last place
     # of each block; without the exact zero of the dominating key the same bar fails, and so it means something
@@ -265,8 +275,7 @@ def test_dominated_scores_keep_their_digits(gap, size):
     v, W, X, y, P = case.floats
     n, D, d = X.shape
     A = _scores(W, X, P)
-    _, dv, dW = reference(v, W, X, y, P)
-    wanted = {k: part.astype(float) for k, part in blocks(np.array(dv), np.array(dW), d).items()}
+    _, wanted = fifty_digits(case)
     t = 1 + (np.abs(_values(v, X, P)) * _attention(A).sum(axis=2)).sum(axis=1).max()       # condition of s(-t)
     allowed = {k: 4 * EPS * t * s for k, s in scales(v, W, X, y, P).items()}
     assert failures(gradient(case), wanted, allowed) == []
