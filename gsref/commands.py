@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line on stderr and exit status 2."""
 
     def error(self, message):
-        sys.stderr.write(f"{self.prog}: {message}\n")
+        sys.stderr.write(f"{self.prog}: {' '.join(message.splitlines())}\n")
         raise SystemExit(USAGE)
 
 
