@@ -89,6 +89,7 @@ def complex_step(f, point, step=2.0 ** -66):
 @dataclass(frozen=True)
 class TaylorSlope:
     """`slope` of log |remainder| against log step, with its `error`; NaN both if all remainders are within rounding.
+    `error` is inf if the remainders show no power law.
 
     `steps`, `remainders` (signed) and `noise` (the rounding error of each remainder) are the whole sweep, so that a
     plateau, a bend from 2 to 1, or a wrong `f_error` can be seen; `used` marks what the slope was fitted to.
@@ -109,7 +110,8 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     least 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
     window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
-    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).
+    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes to
+    more than 0.2 the window shows no power law, and `error` is inf.
     ValueError if f is not finite, or if shapes do not match.
     """
     point, gradient, direction = _floats(point), _floats(gradient), _floats(direction)
@@ -132,6 +134,7 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     slope = float(np.polyfit(log_h, log_r, 1)[0])
     local = np.diff(log_r) / np.diff(log_h)
     error = float(np.abs(local - slope).max() + abs(local[-1] - local[0])) + 0.03
+    error = error if error <= 0.2 else np.inf          # 0.2: empirical; drifts beyond it did not halve from step to step
     return TaylorSlope(slope, error, steps, remainders, noise, used)
 
 

@@ -111,7 +111,7 @@ def taylor(case, dv, dW, seed=11):
 def test_taylor_slope_is_two(case):
     _, dv, dW = loss_and_gradient(*case.args)
     result = taylor(case, dv, dW)
-    event("remainder within rounding" if np.isnan(result.slope) else f"decided: {result.error < 0.5}")
+    event("remainder within rounding" if np.isnan(result.slope) else f"power law seen: {result.error < np.inf}")
     if np.isnan(result.slope):                   # then linear to rounding: what must hold is that nothing is left over
         assert (np.abs(result.remainders) < 100 * result.noise).sum() >= len(result.steps) - 2
     else:
@@ -123,7 +123,7 @@ def test_taylor_slope_is_two_where_it_can_be_seen(shape):
     case = make(*shape, seed=6, gap=3.0, v_norm=2.0)
     _, dv, dW = loss_and_gradient(*case.args)
     result = taylor(case, dv, dW)
-    assert abs(result.slope - 2) <= result.error < 0.5
+    assert abs(result.slope - 2) <= result.error <= 0.2
 
 
 # known-wrong gradients: every checker above must refuse every one
@@ -179,7 +179,7 @@ def test_every_checker_refuses_a_wrong_gradient(name):
     assert reference_failures(case, got)
     if name != "NaN":                            # a slope is for finite gradients
         result = taylor(case, dv, dW)
-        assert abs(result.slope - 1) <= result.error < 0.5
+        assert abs(result.slope - 1) <= result.error <= 0.2
 
 
 @pytest.mark.parametrize("target, planted", [("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
