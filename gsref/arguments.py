@@ -37,7 +37,7 @@ def real(name, value, least=-math.inf, most=math.inf, open_least=False):
     if not low or number > most:
         bounds = [f"{'>' if open_least else '>='} {least:g}"] if least > -math.inf else []
         bounds += [f"<= {most:g}"] if most < math.inf else []
-        raise ValueError(f"{name}: got {number!r}, expected a finite number" + (" " if bounds else "") + " and ".join(bounds))
+        raise ValueError(" ".join([f"{name}: got {number!r}, expected a finite number", " and ".join(bounds)]).rstrip())
     return number
 
 
@@ -68,7 +68,7 @@ def real_array(name, value, shape):
     if not fits:
         empty = " (an empty axis)" if 0 in array.shape else ""
         raise ValueError(f"{name}: got shape {array.shape}{empty}, expected {_shape_text(shape)}")
-    with np.errstate(over="ignore"):                   # a wider float beyond float64 becomes inf, which is refused below
+    with np.errstate(over="ignore"):                   # a wider float beyond float64 becomes inf: refused below
         array = np.asarray(array, dtype=np.float64)
     bad = ~np.isfinite(array)
     if bad.any():

@@ -85,7 +85,8 @@ def table(checks, width=118):
     def lines(row):
         cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, columns)]
         for k in range(max(map(len, cells))):
-            yield "  ".join((cell[k] if k < len(cell) else "").ljust(size) for cell, size in zip(cells, columns)).rstrip()
+            line = ((cell[k] if k < len(cell) else "").ljust(size) for cell, size in zip(cells, columns))
+            yield "  ".join(line).rstrip()
 
     rule = "  ".join("-" * size for size in columns)
     return "\n".join([*lines(head), rule, *(line for row in rows for line in lines(row))])
