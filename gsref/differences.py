@@ -32,9 +32,9 @@ def richardson(f, point, step=2.0 ** -10, levels=9, f_error=None):
 
     removes the term h^2m.  The estimate of an entry is its distance from the two entries it was made from (what the
     last extrapolation still changed) plus its share of rounding, in f and in x + h, over h_k; the entry with the
-    smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do not
-    see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which should
-    fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see is a
+    smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do
+    not see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which
+    should fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see is a
     feature narrower than `step` whose effect at the narrower rows is below their rounding; hence a small first step.
     ValueError if f is not finite.
     """
@@ -110,8 +110,8 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     least 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
     window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
-    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes to
-    more than 0.2 the window shows no power law, and `error` is inf.
+    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes
+    to more than 0.2 the window shows no power law, and `error` is inf.
     ValueError if f is not finite, or if shapes do not match.
     """
     point, gradient, direction = _floats(point), _floats(gradient), _floats(direction)
@@ -134,7 +134,7 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     slope = float(np.polyfit(log_h, log_r, 1)[0])
     local = np.diff(log_r) / np.diff(log_h)
     error = float(np.abs(local - slope).max() + abs(local[-1] - local[0])) + 0.03
-    error = error if error <= 0.2 else np.inf          # 0.2: empirical; drifts beyond it did not halve from step to step
+    error = error if error <= 0.2 else np.inf          # 0.2 is empirical: larger drifts did not halve with the step
     return TaylorSlope(slope, error, steps, remainders, noise, used)
 
 

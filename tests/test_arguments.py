@@ -1,4 +1,4 @@
-"""Every check of an argument: what passes, what does not, and that the message says which, what, and what is allowed."""
+"""Every check of an argument: what passes, what does not, and that a message says which, what, and what is allowed."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -44,8 +44,10 @@ def test_real_refuses_what_is_none(value):
 
 
 @pytest.mark.parametrize("value, bounds, message", [
-    (np.nan, {}, "^sigma: got nan, expected a finite number$"), (np.inf, {}, "^sigma: got inf, expected a finite number$"),
-    (10 ** 400, {}, "^sigma: got inf, expected a finite number$"), (-10 ** 400, {}, "^sigma: got -inf, expected a finite"),
+    (np.nan, {}, "^sigma: got nan, expected a finite number$"),
+    (np.inf, {}, "^sigma: got inf, expected a finite number$"),
+    (10 ** 400, {}, "^sigma: got inf, expected a finite number$"),
+    (-10 ** 400, {}, "^sigma: got -inf, expected a finite"),
     (0.0, {"least": 0.0, "open_least": True}, "^sigma: got 0.0, expected a finite number > 0$"),
     (-1, {"least": 0.0}, "^sigma: got -1.0, expected a finite number >= 0$"),
     (2, {"least": 0.0, "most": 1.0}, "^sigma: got 2.0, expected a finite number >= 0 and <= 1$"),
@@ -56,7 +58,8 @@ def test_real_refuses_what_is_outside(value, bounds, message):
 
 
 def test_real_takes_closed_bounds():
-    assert real("x", 0, 0.0, 1.0) == 0.0 and real("x", 1, 0.0, 1.0) == 1.0 and real("x", 5e-324, 0.0, open_least=True) > 0
+    assert real("x", 0, 0.0, 1.0) == 0.0 and real("x", 1, 0.0, 1.0) == 1.0
+    assert real("x", 5e-324, 0.0, open_least=True) > 0
 
 
 def test_choice():
@@ -83,7 +86,8 @@ def test_real_array_takes_real_arrays_and_leaves_them_alone(array):
 
 @pytest.mark.parametrize("value, kind", [
     (np.ones(3, complex), "complex128"), (np.array([1, None, 2]), "object"), (np.array(["a", "b", "c"]), "<U1"),
-    (np.ones(3, bool), "bool"), ([1, 2j, 3], "complex128"), ([None, 1, 2], "object"), (np.zeros(3, "M8[s]"), "datetime64"),
+    (np.ones(3, bool), "bool"), ([1, 2j, 3], "complex128"), ([None, 1, 2], "object"),
+    (np.zeros(3, "M8[s]"), "datetime64"),
     ([Decimal(1)] * 3, "object"), ([10 ** 400] * 3, "object")])
 def test_real_array_refuses_other_kinds(value, kind):
     with pytest.raises(TypeError, match=f"^v: got dtype {kind}.*, expected real numbers$"):
@@ -143,5 +147,5 @@ def test_finite_names_what_overflowed():
     assert finite("scores", array) is array
     for bad in (np.inf, -np.inf, np.nan):
         array[1, 0] = bad
-        with pytest.raises(OverflowError, match=r"^scores: overflow at index \(1, 0\), expected arguments whose products"):
+        with pytest.raises(OverflowError, match=r"^scores: overflow at index \(1, 0\), expected arguments whose"):
             finite("scores", array)

@@ -34,7 +34,8 @@ def test_given_options():
 
 
 @pytest.mark.parametrize("argv, parts", [
-    (["--D", "1"], ["--D", "'1'", "an integer from 2 to 64"]), (["--D", "4", "x"], ["--D", "'x'", "an integer from 2 to 64"]),
+    (["--D", "1"], ["--D", "'1'", "an integer from 2 to 64"]),
+    (["--D", "4", "x"], ["--D", "'x'", "an integer from 2 to 64"]),
     (["--D", "4.5"], ["--D", "'4.5'"]), (["--D", "4\n5"], ["--D", "an integer from 2 to 64"]),
     (["--seed", "-1"], ["--seed", "'-1'", "an integer >= 0"]),
     (["--eps", "0"], ["--eps", "'0'", "a number > 0 and <= 1"]), (["--eps", "nan"], ["--eps", "'nan'"]),
@@ -53,7 +54,8 @@ def test_bad_option_is_one_line_and_status_two(capsys, argv, parts):
 
 def test_open_bounds_of_options():
     assert integer_option(1)("12") == 12 and positive_option()("1e300") == 1e300
-    for convert, text, allowed in ((integer_option(1), "0", "an integer >= 1"), (positive_option(), "inf", "a number > 0")):
+    for convert, text, allowed in ((integer_option(1), "0", "an integer >= 1"),
+                                   (positive_option(), "inf", "a number > 0")):
         with pytest.raises(Exception, match=f"^got '{text}', expected {allowed}$"):
             convert(text)
 
@@ -196,4 +198,4 @@ def test_progress_does_not_guess_too_early(clock):
     progress.show("slow", 0.005)
     progress.show("well under way", 0.25)
     lines = stream.getvalue().splitlines()
-    assert lines[0].endswith("estimating time") and lines[1].endswith("estimating time") and lines[2].endswith("30 s left")
+    assert [line.split("  ")[-1] for line in lines] == ["estimating time", "estimating time", "30 s left"]

@@ -163,7 +163,7 @@ def test_taylor_slope_does_not_mistake_noise_for_a_remainder():
         return 3 * x[0] + 1e-8 * np.sin(1e12 * x[0])
     options = ([np.array([1.0])], [np.array([3.0])], [np.array([1.0])])
     assert np.isnan(taylor_slope(noisy, *options, f_error=1e-8).slope)
-    assert abs(taylor_slope(noisy, *options).slope) < 0.5                # a planted lie about f_error: a plateau, slope 0
+    assert abs(taylor_slope(noisy, *options).slope) < 0.5              # f_error too small, planted: a plateau, slope 0
 
 
 # arguments

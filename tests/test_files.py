@@ -1,4 +1,4 @@
-"""Files are whole or not there: whatever happens while writing, and whatever has happened to a file before it is read."""
+"""Files are whole or not there, whatever happens while writing; damaged ones are called so when they are read."""
 
 import json
 import os
@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from gsref.files import Checkpoint, DamagedFile, write_arrays, write_atomic, write_text
 
 OPTIONS = {"D": [4, 6], "eta": 0.5, "mode": "full"}
-ARRAYS = {"step": np.arange(5), "order": np.linspace(0, 1, 12).reshape(2, 6), "name": np.array("full"), "done": np.array(True)}
+ARRAYS = {"step": np.arange(5), "order": np.linspace(0, 1, 12).reshape(2, 6),
+          "name": np.array("full"), "done": np.array(True)}
 
 
 def names(folder):
@@ -94,7 +95,7 @@ def saved(tmp_path):
 
 def test_checkpoint_gives_back_what_it_was_given_bit_for_bit(tmp_path):
     checkpoint = saved(tmp_path)
-    loaded = Checkpoint(tmp_path / "checkpoint.npz", dict(reversed(OPTIONS.items()))).load()     # in any order of options
+    loaded = Checkpoint(tmp_path / "checkpoint.npz", dict(reversed(OPTIONS.items()))).load()     # in any order
     assert set(loaded) == set(ARRAYS)
     for name, array in ARRAYS.items():
         assert loaded[name].dtype == array.dtype and loaded[name].tobytes() == array.tobytes()
@@ -147,7 +148,8 @@ def test_a_checkpoint_with_a_wrong_byte_is_called_damaged_or_is_right(tmp_path, 
     lambda path: np.savez(path.open("wb"), step=np.arange(3)),
     lambda path: np.savez(path.open("wb"), __options__=np.array("not json")),
     lambda path: np.savez(path.open("wb"), __options__=np.array("[1, 2]")),
-    lambda path: np.savez(path.open("wb"), __options__=np.array(json.dumps(OPTIONS, sort_keys=True)), a=np.array([None])),
+    lambda path: np.savez(path.open("wb"), a=np.array([None]),
+                          __options__=np.array(json.dumps(OPTIONS, sort_keys=True))),
     lambda path: path.mkdir()], ids=["npy", "zip head", "no options", "no json", "a list", "pickle", "folder"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")           # of the open() above
 def test_other_files_are_called_damaged(tmp_path, write):

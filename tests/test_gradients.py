@@ -44,7 +44,7 @@ def complex_step_failures(case, got):
     return failures(got, wanted, {name: 1e-12 * scale[name] + floor for name in BLOCKS})
 
 
-@pytest.mark.derives("model.1", "model.2", "model.3", "model.4", "model.5", "grad.1", "grad.2", "grad.3", "grad.4", "grad.5")
+@pytest.mark.derives("grad.1", "grad.2", "grad.3", "grad.4", "grad.5")
 @given(cases())
 @example(make(2, 3, 4, gap=800.0, margin=800.0))
 @example(make(2, 3, 4, gap=800.0, margin=-800.0))
@@ -182,7 +182,8 @@ def test_every_checker_refuses_a_wrong_gradient(name):
         assert abs(result.slope - 1) <= result.error <= 0.2
 
 
-@pytest.mark.parametrize("target, planted", [("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
+@pytest.mark.parametrize("target, planted", [
+    ("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
 def test_checker_refuses_a_fault_planted_in_the_code(monkeypatch, target, planted):
     monkeypatch.setattr(gradients, target, planted)
     assert complex_step_failures(DISCRIMINATING, gradient(DISCRIMINATING))
@@ -226,9 +227,12 @@ def reference_failures(case, got, ulps=8):
 
 
 REFERENCE_CASES = [
-    make(2, 3, 2, seed=1), make(3, 2, 1, seed=2, gap=5.0), make(1, 3, 2, seed=3, gap=800.0), make(2, 3, 1, seed=4, gap=60.0),
-    make(2, 2, 2, seed=5, margin=38.0), make(1, 2, 3, seed=6, margin=800.0), make(2, 3, 1, seed=7, margin=-800.0, gap=50.0),
-    make(1, 1, 2, seed=8), make(2, 2, 1, seed=9, v_norm=0.0), make(1, 2, 2, seed=10, v_norm=1e-8), make(1, 3, 1, seed=12, gap=0.0),
+    make(2, 3, 2, seed=1), make(3, 2, 1, seed=2, gap=5.0), make(1, 3, 2, seed=3, gap=800.0),
+    make(2, 3, 1, seed=4, gap=60.0),
+    make(2, 2, 2, seed=5, margin=38.0), make(1, 2, 3, seed=6, margin=800.0),
+    make(2, 3, 1, seed=7, margin=-800.0, gap=50.0),
+    make(1, 1, 2, seed=8), make(2, 2, 1, seed=9, v_norm=0.0), make(1, 2, 2, seed=10, v_norm=1e-8),
+    make(1, 3, 1, seed=12, gap=0.0),
     make(2, 3, 2, seed=11, free_positions=True, gap=20.0)]
 
 
@@ -259,7 +263,8 @@ def dyadic(gap, margin):
     W[2:, 2:] = gap * np.array([[1, 0.5, 0.75], [0.25, 0.0, 0.5], [-0.5, 0.25, 0.0]])
     W[:2, :2] = [[0.5, -0.25], [1.0, 0.75]]
     W[:2, 2:], W[2:, :2] = 0.25, -0.5
-    return make_from(margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25]), W, X, np.array([1.0, -1.0]), P, f"dyadic({gap}, {margin})")
+    v = margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25])
+    return make_from(v, W, X, np.array([1.0, -1.0]), P, f"dyadic({gap}, {margin})")
 
 
 def make_from(v, W, X, y, P, text=""):

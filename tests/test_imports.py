@@ -31,7 +31,8 @@ ALLOWED = {
     "population":    "arguments problem model gradients order quadrature sparse_grid",
     "descent":       "arguments problem order population",
     "attention":     "arguments problem model order population quadrature",
-    "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate scaling",
+    "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate "
+                     "scaling",
     # beside the line
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report",

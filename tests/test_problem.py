@@ -81,7 +81,8 @@ def test_problem_does_not_change():
     ({"relevant": 0.0}, "^relevant: got 0.0"),
     ({"direction": [1, 0, 0]}, r"^direction: got shape \(3,\), expected \(2,\)$"),
     ({"direction": [1, 1]}, "^direction: got norm 1.41421356, expected a unit vector$"),
-    ({"direction": [0, 0]}, "^direction: got norm 0"), ({"direction": [np.nan, 1]}, r"^direction: got nan at index \(0,\)"),
+    ({"direction": [0, 0]}, "^direction: got norm 0"),
+    ({"direction": [np.nan, 1]}, r"^direction: got nan at index \(0,\)"),
     ({"direction": [1j, 0]}, "^direction: got dtype complex128"), ({"direction": "ab"}, "^direction: got dtype"),
 ])
 def test_problem_names_a_bad_parameter(changed, message):

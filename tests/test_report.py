@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from gsref.report import VERDICTS, Check, jsonable, table, text_of, to_json, versions
 
-CHECK = Check("A3", "the relevant group wins", "S >= 1 - exp(-D)", 0.98765432, 1e-4, "fails", {"slope": np.float64(-2.25)})
+CHECK = Check("A3", "the relevant group wins", "S >= 1 - exp(-D)", 0.98765432, 1e-4, "fails",
+              {"slope": np.float64(-2.25)})
 
 
 def strict(text):
@@ -43,9 +44,12 @@ def test_other_verdicts_are_refused(verdict):
 
 
 @pytest.mark.parametrize("value, plain", [
-    (np.float64(0.1), 0.1), (np.float32(0.5), 0.5), (np.int64(3), 3), (np.bool_(True), True), (True, True), (None, None),
-    (np.nan, None), (np.inf, None), (np.float64("-inf"), None), (np.array([1.0, np.nan]), [1.0, None]), (np.array(2), 2),
-    (np.array([[1], [2]]), [[1], [2]]), ((1, [2.5, "x"]), [1, [2.5, "x"]]), ({1: np.int8(2)}, {"1": 2}), (np.str_("a"), "a"),
+    (np.float64(0.1), 0.1), (np.float32(0.5), 0.5), (np.int64(3), 3), (np.bool_(True), True), (True, True),
+    (None, None),
+    (np.nan, None), (np.inf, None), (np.float64("-inf"), None), (np.array([1.0, np.nan]), [1.0, None]),
+    (np.array(2), 2),
+    (np.array([[1], [2]]), [[1], [2]]), ((1, [2.5, "x"]), [1, [2.5, "x"]]), ({1: np.int8(2)}, {"1": 2}),
+    (np.str_("a"), "a"),
     ([CHECK], [{"id": "A3", "claim": "the relevant group wins", "claimed": "S >= 1 - exp(-D)", "measured": 0.98765432,
                 "error": 1e-4, "verdict": "fails", "details": {"slope": -2.25}}])])
 def test_values_become_plain_ones(value, plain):
@@ -79,7 +83,8 @@ def test_everything_plain_survives_and_is_valid_json(value):
 
 
 @pytest.mark.parametrize("value, text", [
-    (None, "-"), (np.nan, "-"), (np.float32("nan"), "-"), (0.98765, "0.9877"), (np.float64(1e-12), "1e-12"), (3, "3"), ("x", "x"),
+    (None, "-"), (np.nan, "-"), (np.float32("nan"), "-"), (0.98765, "0.9877"), (np.float64(1e-12), "1e-12"),
+    (3, "3"), ("x", "x"),
     (np.inf, "inf")])
 def test_cells(value, text):
     assert text_of(value) == text
@@ -93,7 +98,8 @@ words = st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"]), max_si
 def test_table_fits_its_width_and_shows_every_row(checks):
     lines = table(checks).splitlines()
     assert max(map(len, lines)) <= 118
-    assert lines[0].split() == ["id", "verdict", "claim", "claimed", "measured", "error"] and set(lines[1]) == {"-", " "}
+    assert lines[0].split() == ["id", "verdict", "claim", "claimed", "measured", "error"]
+    assert set(lines[1]) == {"-", " "}
     starts = [line.split()[0] for line in lines[2:] if line[:2] in ("A1", "B1")]
     assert starts == [check.id for check in checks]
 
