@@ -34,8 +34,9 @@ def richardson(f, point, step=2.0 ** -10, levels=9, f_error=None):
     last extrapolation still changed) plus its share of rounding, in f and in x + h, over h_k; the entry with the
     smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do
     not see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which
-    should fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see is a
-    feature narrower than `step` whose effect at the narrower rows is below their rounding; hence a small first step.
+    should fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see
+    is a feature narrower than `step` whose effect at the narrower rows is below their rounding: hence a small first
+    step.
     ValueError if f is not finite.
     """
     if levels < 3:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, example, given, settings, strategies as st
 
 from cases import BLOCKS, Case, blocks, cases, failures, make, margin_error, scales
-from gsref import gradients, loss_and_gradient
+from gsref import gradients, loss_and_gradient, model
 from gsref.differences import complex_step, richardson, taylor_slope
 from gsref.gradients import query_key_gradient, score_gradient, value_gradient
 from gsref.model import _attention, _loss, _scores, _values, logistic_factor
@@ -53,6 +53,13 @@ def test_closed_form_equals_complex_step(case):
     assert complex_step_failures(case, gradient(case)) == []
 
 
+@pytest.mark.slow
+@settings(max_examples=3000)
+@given(cases(largest=8))
+def test_closed_form_equals_complex_step_widely(case):
+    assert complex_step_failures(case, gradient(case)) == []
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_closed_form_equals_complex_step_relative_to_the_block_itself(shape):
     # where nothing cancels and nothing saturates no scale is needed: 1e-12 of the block's own largest entry
@@ -79,6 +86,16 @@ def loss_error(case):
 @example(make(2, 3, 1, gap=800.0, margin=800.0))
 @example(make(1, 3, 2, gap=40.0, margin=-38.0))
 def test_closed_form_equals_richardson_within_its_error(case):
+    f, point = of_parameters(case)
+    (dv, dW), errors = richardson(f, point, f_error=loss_error(case))
+    d = case.X.shape[2]
+    assert failures(gradient(case), blocks(dv, dW, d), blocks(*errors, d)) == []
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(cases(largest=5))
+def test_closed_form_equals_richardson_within_its_error_widely(case):
     f, point = of_parameters(case)
     (dv, dW), errors = richardson(f, point, f_error=loss_error(case))
     d = case.X.shape[2]
@@ -187,6 +204,16 @@ def test_every_checker_refuses_a_wrong_gradient(name):
 def test_checker_refuses_a_fault_planted_in_the_code(monkeypatch, target, planted):
     monkeypatch.setattr(gradients, target, planted)
     assert complex_step_failures(DISCRIMINATING, gradient(DISCRIMINATING))
+    assert reference_failures(DISCRIMINATING, gradient(DISCRIMINATING))
+
+
+@pytest.mark.parametrize("target, planted", [
+    ("_attention", _softmax_over_queries), ("_scores", lambda W, X, P: _scores(W.T, X, P)),
+    ("_scores", lambda W, X, P: _scores(W, X, P) / np.sqrt(X.shape[2])),
+    ("_logit", lambda S, u: np.einsum("nij,ni->n", S, u) / u.shape[1])])
+def test_reference_refuses_a_fault_planted_in_the_model(monkeypatch, target, planted):
+    # rows 1, 2, 3: faults of the model, which complex step shares with the gradient, are seen from outside only
+    monkeypatch.setattr(model, target, planted)
     assert reference_failures(DISCRIMINATING, gradient(DISCRIMINATING))
 
 

@@ -126,6 +126,17 @@ def test_sample_follows_the_law():
     assert np.abs((planted @ x / n).reshape(4, 3)[1]).max() * np.sqrt(n) > 5
 
 
+@pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e300])
+def test_labels_do_not_depend_on_sigma(sigma):
+    _, y = Problem(3, 2, sigma=sigma).sample(200, np.random.default_rng(2))
+    assert (y == Problem(3, 2).sample(200, np.random.default_rng(2))[1]).all()
+
+
+def test_features_that_exceed_float64_are_an_error():
+    with pytest.raises(OverflowError, match="^X: overflow at index"):
+        Problem(3, 2, sigma=1e308).sample(200, np.random.default_rng(2))
+
+
 def test_sample_depends_on_the_generator_alone():
     problem = Problem(2, 3)
     first, second = (problem.sample(5, np.random.default_rng(3)) for _ in range(2))
