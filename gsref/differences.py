@@ -108,7 +108,7 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     """The order p of f(x + h e) - f(x) - h g.e ~ h^p along `direction` e: 2 if g is the gradient, 1 if g.e is wrong.
 
     The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is at
-    least 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
+    more than 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
     window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
     still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes
@@ -127,7 +127,7 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     noise_of_f = 4 * np.spacing(np.maximum(abs(f_0), np.abs(f_h))) if f_error is None else f_error
     moved = sum(np.sum(np.abs(g) * (np.abs(x) + np.abs(e))) for g, x, e in zip(gradient, point, direction))
     noise = 2 * noise_of_f + EPS * moved + steps * terms.size * EPS * np.abs(terms).sum()   # f, x + h e, and h g.e
-    used = np.abs(remainders) >= 100 * noise
+    used = np.abs(remainders) > 100 * noise             # `>`: both are 0 where everything underflows
     used[np.flatnonzero(used)[:-window]] = False
     if used.sum() < 3:
         return TaylorSlope(np.nan, np.nan, steps, remainders, noise, used)

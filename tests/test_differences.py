@@ -151,6 +151,11 @@ def test_taylor_slope_is_nan_where_no_remainder_is_visible():
     assert np.isnan(taylor.slope) and np.isnan(taylor.error) and not taylor.used.any()
 
 
+def test_taylor_slope_where_everything_underflows_is_nan():
+    taylor = taylor_slope(lambda x: 0.0 * x[0], [np.array([1.0])], [np.array([0.0])], [np.array([1.0])], f_error=0.0)
+    assert np.isnan(taylor.slope) and not taylor.used.any()
+
+
 def test_taylor_slope_of_no_power_law_claims_nothing():
     # between the two powers for all steps that rise above the rounding error given
     taylor = taylor_slope(lambda x: 3 * x[0] + 1e-3 * x[0] ** 2, [np.array([0.0])], [np.array([3.0 - 1e-5])],
