@@ -107,8 +107,8 @@ class TaylorSlope:
 def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=None, window=6):
     """The order p of f(x + h e) - f(x) - h g.e ~ h^p along `direction` e: 2 if g is the gradient, 1 if g.e is wrong.
 
-    The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is at
-    more than 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
+    The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is more
+    than 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
     window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
     still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes
