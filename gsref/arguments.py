@@ -37,7 +37,7 @@ def real(name, value, least=-math.inf, most=math.inf, open_least=False):
     if not low or number > most:
         bounds = [f"{'>' if open_least else '>='} {least:g}"] if least > -math.inf else []
         bounds += [f"<= {most:g}"] if most < math.inf else []
-        raise ValueError(f"{name}: got {number!r}, expected a finite number" + (" " if bounds else "") + " and ".join(bounds))
+        raise ValueError(" ".join([f"{name}: got {number!r}, expected a finite number", " and ".join(bounds)]).rstrip())
     return number
 
 
@@ -68,10 +68,11 @@ def real_array(name, value, shape):
     if not fits:
         empty = " (an empty axis)" if 0 in array.shape else ""
         raise ValueError(f"{name}: got shape {array.shape}{empty}, expected {_shape_text(shape)}")
-    array = np.asarray(array, dtype=np.float64)
-    finite = np.isfinite(array)
-    if not finite.all():
-        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+    with np.errstate(over="ignore"):                   # a wider float beyond float64 becomes inf: refused below
+        array = np.asarray(array, dtype=np.float64)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(f"{name}: got {array[where]} at index {where}, expected finite numbers")
     return array
 
@@ -92,7 +93,7 @@ def labels(name, value, n):
     wrong = np.abs(y) != 1.0
     if wrong.any():
         where = int(np.argmax(wrong))
-        raise ValueError(f"{name}: got {y[where]:g} at index {where}, expected labels -1 or +1")
+        raise ValueError(f"{name}: got {y[where]:.17g} at index {where}, expected labels -1 or +1")
     return y
 
 

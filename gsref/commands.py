@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line on stderr and exit status 2."""
 
     def error(self, message):
-        sys.stderr.write(f"{self.prog}: {message}\n")
+        sys.stderr.write(f"{self.prog}: {' '.join(message.splitlines())}\n")
         raise SystemExit(USAGE)
 
 
@@ -52,8 +52,10 @@ def add_run_options(parser, out):
     parser.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"output folder (default {out}/)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes: a look in at most 20 seconds")
     parser.add_argument("--strict", action="store_true", help="exit with status 1 if any claim fails")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint of an interrupted run in --out")
-    parser.add_argument("--seed", type=integer_option(0), default=0, metavar="N", help="seed of all sampling (default 0)")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on from the checkpoint of an interrupted run in --out")
+    parser.add_argument("--seed", type=integer_option(0), default=0, metavar="N",
+                        help="seed of all sampling (default 0)")
 
 
 def output_folder(path):
@@ -63,7 +65,8 @@ def output_folder(path):
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as problem:
-        raise UsageError(f"--out: cannot write to {str(path)!r} ({problem.strerror}), expected a writable folder") from None
+        raise UsageError(f"--out: cannot write to {str(path)!r} ({problem.strerror}), "
+                         "expected a writable folder") from None
     return path
 
 
@@ -115,7 +118,7 @@ def terminable():
 
 
 def run(parser, argv, body):
-    """Parse, call `body(args)`, return the exit status; UsageError is one line and 2, an interruption says how to go on."""
+    """Parse, call `body(args)`, return the exit status; UsageError: one line and 2; interruption: how to go on."""
     args = parser.parse_args(argv)
     try:
         with terminable():

@@ -32,10 +32,11 @@ def richardson(f, point, step=2.0 ** -10, levels=9, f_error=None):
 
     removes the term h^2m.  The estimate of an entry is its distance from the two entries it was made from (what the
     last extrapolation still changed) plus its share of rounding, in f and in x + h, over h_k; the entry with the
-    smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do not
-    see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which should
-    fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see is a
-    feature narrower than `step` whose effect at the narrower rows is below their rounding; hence a small first step.
+    smallest estimate is returned.  Coarse differences may agree by accident, on both sides of a feature that they do
+    not see.  The table therefore starts where the series does: at the last row at which |T[k][0] - T[k-1][0]|, which
+    should fall by 4 from row to row, had not even halved.  If nothing is left, the error is inf.  What this cannot see
+    is a feature narrower than `step` whose effect at the narrower rows is below their rounding: hence a small first
+    step.
     ValueError if f is not finite.
     """
     if levels < 3:
@@ -89,6 +90,7 @@ def complex_step(f, point, step=2.0 ** -66):
 @dataclass(frozen=True)
 class TaylorSlope:
     """`slope` of log |remainder| against log step, with its `error`; NaN both if all remainders are within rounding.
+    `error` is inf if the remainders show no power law.
 
     `steps`, `remainders` (signed) and `noise` (the rounding error of each remainder) are the whole sweep, so that a
     plateau, a bend from 2 to 1, or a wrong `f_error` can be seen; `used` marks what the slope was fitted to.
@@ -105,10 +107,12 @@ class TaylorSlope:
 def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=None, window=6):
     """The order p of f(x + h e) - f(x) - h g.e ~ h^p along `direction` e: 2 if g is the gradient, 1 if g.e is wrong.
 
-    The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is at
-    least 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
+    The steps are step / 2^k, k < levels.  The slope is fitted to the `window` smallest steps whose remainder is more
+    than 100 times its rounding error, where the remainder is closest to its leading term: a gradient wrong by one per
     cent has slope 2 at large steps and 1 at small ones.  `error` is the largest distance of a pairwise slope of the
-    window from the fit, plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).
+    window from the fit, plus their drift along the window (which halves with the step, so that no more than that is
+    still to come), plus what rounding contributes (1/100 of a remainder: at most 0.03 for neighbours).  If that comes
+    to more than 0.2 the window shows no power law, and `error` is inf.
     ValueError if f is not finite, or if shapes do not match.
     """
     point, gradient, direction = _floats(point), _floats(gradient), _floats(direction)
@@ -123,14 +127,16 @@ def taylor_slope(f, point, gradient, direction, step=1.0, levels=40, f_error=Non
     noise_of_f = 4 * np.spacing(np.maximum(abs(f_0), np.abs(f_h))) if f_error is None else f_error
     moved = sum(np.sum(np.abs(g) * (np.abs(x) + np.abs(e))) for g, x, e in zip(gradient, point, direction))
     noise = 2 * noise_of_f + EPS * moved + steps * terms.size * EPS * np.abs(terms).sum()   # f, x + h e, and h g.e
-    used = np.abs(remainders) >= 100 * noise
+    used = np.abs(remainders) > 100 * noise             # `>`: both are 0 where everything underflows
     used[np.flatnonzero(used)[:-window]] = False
     if used.sum() < 3:
         return TaylorSlope(np.nan, np.nan, steps, remainders, noise, used)
     log_h, log_r = np.log(steps[used]), np.log(np.abs(remainders[used]))
     slope = float(np.polyfit(log_h, log_r, 1)[0])
     local = np.diff(log_r) / np.diff(log_h)
-    return TaylorSlope(slope, float(np.abs(local - slope).max()) + 0.03, steps, remainders, noise, used)
+    error = float(np.abs(local - slope).max() + abs(local[-1] - local[0])) + 0.03
+    error = error if error <= 0.2 else np.inf          # 0.2 is empirical: larger drifts did not halve with the step
+    return TaylorSlope(slope, error, steps, remainders, noise, used)
 
 
 def _floats(point):

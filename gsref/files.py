@@ -65,13 +65,15 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with zipfile.ZipFile(self.path), np.load(self.path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             options = str(arrays.pop("__options__"))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-            raise DamagedFile(f"{self.path}: not a readable checkpoint ({problem}); delete it to start anew") from None
+            theirs = dict(json.loads(options))
+        except Exception as problem:           # zip, zlib, the npy header and the JSON each have errors of their own
+            raise DamagedFile(f"{self.path}: not a readable checkpoint ({type(problem).__name__}: {problem}); "
+                              "delete it to start anew") from None
         if options != self.options:
-            ours, theirs = json.loads(self.options), json.loads(options)
+            ours = json.loads(self.options)
             differ = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} now"
                       for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
             raise ValueError(f"{self.path}: belongs to a run with other options ({'; '.join(differ)})")

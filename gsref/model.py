@@ -83,7 +83,7 @@ def parameters(v, W, X, P):
 
 
 def states(v, W, X, P):
-    """Scores A, attention S, values u and logit f of valid real arrays; OverflowError, naming it, if one is not finite."""
+    """Scores A, attention S, values u, logit f of valid real arrays; OverflowError, naming it, if one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):         # the checks below say it better than a warning
         A, S, u, f = _states(v, W, X, P)
     return finite("scores", A), S, finite("values", u), finite("logit", f)

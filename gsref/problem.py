@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gsref.arguments import instance, integer, real, real_array
+from gsref.arguments import finite, instance, integer, real, real_array
 
 
 def positions(D):
@@ -71,9 +71,11 @@ class Problem:
     def sample(self, n, rng):
         """n independent samples: X (n, D, d), y (n,) of -1.0 and +1.0  [setting.1].
 
-        `rng` is a numpy.random.Generator.  Raises TypeError or ValueError for a bad n or rng.
+        `rng` is a numpy.random.Generator.  Raises TypeError or ValueError for a bad n or rng, OverflowError if sigma is
+        so large that X exceeds float64.
         """
         n, rng = integer("n", n), instance("rng", rng, np.random.Generator)
-        X = self.sigma * rng.standard_normal((n, self.D, self.d))
-        y = np.where(X[:, self.relevant] @ self.direction >= 0, 1.0, -1.0)
-        return X, y
+        x = rng.standard_normal((n, self.D, self.d))
+        y = np.where(x[:, self.relevant] @ self.direction >= 0, 1.0, -1.0)     # before sigma: no under- or overflow
+        with np.errstate(over="ignore"):
+            return finite("X", self.sigma * x), y

@@ -4,7 +4,7 @@ import json
 import math
 import platform
 import textwrap
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 
 import numpy as np
 import scipy
@@ -40,7 +40,7 @@ def versions():
 
 def jsonable(value):
     """`value` with NumPy types as plain ones, dataclasses as objects, and non-finite numbers as null."""
-    if hasattr(value, "__dataclass_fields__"):
+    if is_dataclass(value) and not isinstance(value, type):
         return jsonable(asdict(value))
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
@@ -54,8 +54,10 @@ def jsonable(value):
         return int(value)
     if isinstance(value, (float, np.floating)):
         return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, str):
-        return value
+    if isinstance(value, str):
+        return str(value)
+    if value is None:
+        return None
     raise TypeError(f"value: got {type(value).__name__}, expected something that JSON can hold")
 
 
@@ -66,9 +68,9 @@ def to_json(value):
 
 def text_of(value):
     """A cell of a table: four significant digits for a float, `-` for nothing."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+    if isinstance(value, (float, np.floating)):
+        return "-" if math.isnan(value) else f"{value:.4g}"
+    return "-" if value is None else str(value)
 
 
 def table(checks, width=118):
@@ -83,7 +85,8 @@ def table(checks, width=118):
     def lines(row):
         cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, columns)]
         for k in range(max(map(len, cells))):
-            yield "  ".join((cell[k] if k < len(cell) else "").ljust(size) for cell, size in zip(cells, columns)).rstrip()
+            line = ((cell[k] if k < len(cell) else "").ljust(size) for cell, size in zip(cells, columns))
+            yield "  ".join(line).rstrip()
 
     rule = "  ".join("-" * size for size in columns)
     return "\n".join([*lines(head), rule, *(line for row in rows for line in lines(row))])

@@ -41,7 +41,7 @@ def scales(v, W, X, y, P, formed_from_f=False):
 
 
 def margin_error(v, W, X, P):
-    """Per sample, the size of a rounding error of the margin in units of eps: sum_ij S (U_i + 2 max Q |u_i - ubar_j|)."""
+    """Size of a rounding error of each margin, in units of eps: sum_ij S (U_i + 2 max Q |u_i - ubar_j|)."""
     n, D, d = X.shape
     Z = np.concatenate([X, np.broadcast_to(P, (n, D, D))], axis=2)
     A = np.einsum("nia,ab,njb->nij", Z, W, Z)
@@ -54,7 +54,7 @@ def margin_error(v, W, X, P):
 
 
 def failures(got, wanted, tolerance):
-    """Blocks of two gradients that differ by more than `tolerance` (a dict, absolute), as messages; NaN is a failure."""
+    """Blocks of two gradients that differ by more than `tolerance` (a dict, absolute), as messages; NaN fails."""
     lines = []
     for name in BLOCKS:
         off = np.abs(got[name] - wanted[name])
@@ -139,6 +139,7 @@ def cases(draw, largest=5, dtypes=DTYPES):
     return make(n, D, d, seed=draw(st.integers(0, 2 ** 32 - 1)),
                 v_norm=draw(st.sampled_from([0.0, 1e-8, 1e-3, 1.0, 100.0]) | st.floats(1e-8, 100)),
                 gap=draw(st.sampled_from([0.0, 1.0, 40.0, 800.0]) | st.floats(1e-8, 800)),
-                margin=draw(st.none() | st.sampled_from([-800.0, -100.0, -38.0, 38.0, 100.0, 800.0]) | st.floats(-800, 800)),
+                margin=draw(st.none() | st.sampled_from([-800.0, -100.0, -38.0, 38.0, 100.0, 800.0])
+                            | st.floats(-800, 800)),
                 layout=draw(st.sampled_from(sorted(LAYOUTS))), dtype=draw(st.sampled_from(dtypes)),
                 free_positions=draw(st.booleans()))

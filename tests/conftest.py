@@ -16,6 +16,6 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--slow"):
         return
     slow = [item for item in items if "slow" in item.keywords]
-    if slow:                                     # deselected and counted in pytest's summary line, not skipped in silence
+    if slow:                           # deselected, which pytest's summary line counts: not skipped in silence
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if "slow" not in item.keywords]

@@ -43,8 +43,9 @@ def _loss_and_gradient(v, W, X, y, P):
             for k in range(D):
                 df_dA = sum(u[i] * S[i][j] * ((1 if i == k else 0) - S[k][j]) for i in range(D))
                 for a in range(m):
+                    left = c * df_dA * z[k][a]
                     for b in range(m):
-                        dW[a][b] += c * df_dA * z[k][a] * z[j][b]
+                        dW[a][b] += left * z[j][b]
     return loss, dv, dW
 
 

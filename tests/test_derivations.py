@@ -115,7 +115,7 @@ def test_checker_accepts_the_sound_tree(tmp_path):
     ({"text": TEXT.replace("**[demo.2]**", "[demo.2]")}, "demo.2: tested but defined nowhere"),
     ({"code": CODE + '\ndef three():\n    """[demo.1]"""\n'},
      "demo.1: cited by 2 functions (demo.py:one, demo.py:three), expected one"),
-    ({"code": CODE + '\nclass Three:\n    def f(self):\n        """[demo.9]"""\n'}, "demo.9: cited but defined nowhere"),
+    ({"code": CODE + '\nclass C:\n    def f(self):\n        """[demo.9]"""\n'}, "demo.9: cited but defined nowhere"),
     ({"code": CODE.replace('"""x  [demo.1]."""', "return 1  # [demo.1]")},
      "demo.1: cited by 0 functions (), expected one"),
     ({"test": TEST.replace('"demo.2", ', "")}, "demo.2: named by no test"),

@@ -125,7 +125,7 @@ def slope_of(gradient, f=smooth, point=(X, Y), **options):
 
 def test_taylor_slope_of_the_gradient_is_two():
     taylor = slope_of(smooth_gradient(X, Y))
-    assert abs(taylor.slope - 2) <= taylor.error <= 0.1
+    assert abs(taylor.slope - 2) <= taylor.error <= 0.2
     assert 3 <= taylor.used.sum() <= 6 and taylor.steps.shape == taylor.remainders.shape == taylor.noise.shape
 
 
@@ -134,16 +134,16 @@ def test_taylor_slope_of_a_planted_error_is_one(relative):
     wrong = smooth_gradient(X, Y)
     wrong[1][0, 1] *= 1 + relative
     taylor = slope_of(wrong)
-    assert abs(taylor.slope - 1) <= taylor.error <= 0.1
+    assert abs(taylor.slope - 1) <= taylor.error <= 0.2
 
 
 def test_taylor_sweep_shows_the_bend_from_two_to_one():
     wrong = smooth_gradient(X, Y)
-    wrong[0][0] *= 1 + 1e-4
+    wrong[0][0] *= 1 + 1e-3
     taylor = slope_of(wrong, step=0.25)
     local = np.diff(np.log(np.abs(taylor.remainders))) / np.diff(np.log(taylor.steps))
-    middle = (taylor.steps[1:] > 1e-4) & (taylor.steps[1:] < 2e-3)
-    assert (np.abs(local[middle] - 2) < 0.1).all() and abs(taylor.slope - 1) <= taylor.error <= 0.25
+    middle = (taylor.steps[1:] > 4e-4) & (taylor.steps[1:] < 4e-3)
+    assert (np.abs(local[middle] - 2) < 0.1).all() and abs(taylor.slope - 1) <= taylor.error <= 0.2
 
 
 def test_taylor_slope_is_nan_where_no_remainder_is_visible():
@@ -151,12 +151,24 @@ def test_taylor_slope_is_nan_where_no_remainder_is_visible():
     assert np.isnan(taylor.slope) and np.isnan(taylor.error) and not taylor.used.any()
 
 
+def test_taylor_slope_where_everything_underflows_is_nan():
+    taylor = taylor_slope(lambda x: 0.0 * x[0], [np.array([1.0])], [np.array([0.0])], [np.array([1.0])], f_error=0.0)
+    assert np.isnan(taylor.slope) and not taylor.used.any()
+
+
+def test_taylor_slope_of_no_power_law_claims_nothing():
+    # between the two powers for all steps that rise above the rounding error given
+    taylor = taylor_slope(lambda x: 3 * x[0] + 1e-3 * x[0] ** 2, [np.array([0.0])], [np.array([3.0 - 1e-5])],
+                          [np.array([1.0])], step=0.125, f_error=1e-9)
+    assert 1 < taylor.slope < 2 and taylor.error == np.inf
+
+
 def test_taylor_slope_does_not_mistake_noise_for_a_remainder():
     def noisy(x):
         return 3 * x[0] + 1e-8 * np.sin(1e12 * x[0])
     options = ([np.array([1.0])], [np.array([3.0])], [np.array([1.0])])
     assert np.isnan(taylor_slope(noisy, *options, f_error=1e-8).slope)
-    assert abs(taylor_slope(noisy, *options).slope) < 0.5                # a planted lie about f_error: a plateau, slope 0
+    assert abs(taylor_slope(noisy, *options).slope) < 0.5              # f_error too small, planted: a plateau, slope 0
 
 
 # arguments

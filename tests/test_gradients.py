@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import event, example, given, settings, strategies as st
 
-from cases import BLOCKS, blocks, cases, failures, make, margin_error, scales
-from gsref import gradients, loss_and_gradient
+from cases import BLOCKS, Case, blocks, cases, failures, make, margin_error, scales
+from gsref import gradients, loss_and_gradient, model
 from gsref.differences import complex_step, richardson, taylor_slope
 from gsref.gradients import query_key_gradient, score_gradient, value_gradient
 from gsref.model import _attention, _loss, _scores, _values, logistic_factor
@@ -34,22 +34,33 @@ def of_parameters(case):
 def complex_step_failures(case, got):
     """Blocks that differ from complex step by more than 1e-12 of the scale of methods that form f first.
 
+    Where a margin is a difference of far larger terms, its rounding error, which s(-t) turns into a relative one, comes
+    on top: it is above 1e-12 only if these terms exceed 4500.
     Below tiny / step an imaginary part underflows; the terms of an entry are fewer than 1000.
     """
     f, point = of_parameters(case)
     step = 2.0 ** -66
     wanted = blocks(*complex_step(f, point, step), case.X.shape[2])
     floor = 1000 * np.finfo(float).tiny / step
-    scale = scales(*case.floats, formed_from_f=True)
-    return failures(got, wanted, {name: 1e-12 * scale[name] + floor for name in BLOCKS})
+    v, W, X, y, P = case.floats
+    relative = 1e-12 + EPS * margin_error(v, W, X, P).max()
+    scale = scales(v, W, X, y, P, formed_from_f=True)
+    return failures(got, wanted, {name: relative * scale[name] + floor for name in BLOCKS})
 
 
-@pytest.mark.derives("model.1", "model.2", "model.3", "model.4", "model.5", "grad.1", "grad.2", "grad.3", "grad.4", "grad.5")
+@pytest.mark.derives("grad.1", "grad.2", "grad.3", "grad.4", "grad.5")
 @given(cases())
 @example(make(2, 3, 4, gap=800.0, margin=800.0))
 @example(make(2, 3, 4, gap=800.0, margin=-800.0))
 @example(make(3, 4, 2, v_norm=0.0))
 def test_closed_form_equals_complex_step(case):
+    assert complex_step_failures(case, gradient(case)) == []
+
+
+@pytest.mark.slow
+@settings(max_examples=3000)
+@given(cases(largest=8))
+def test_closed_form_equals_complex_step_widely(case):
     assert complex_step_failures(case, gradient(case)) == []
 
 
@@ -64,14 +75,20 @@ def test_closed_form_equals_complex_step_relative_to_the_block_itself(shape):
 
 # against Richardson differences
 
-def loss_error(case):
-    """A bound of the rounding error of the mean loss: the margins' errors through |l'| <= 1, and the loss's own.
+def loss_error(case, step=2.0 ** -10):
+    """A bound of the rounding error of the mean loss within `step` of the case: margins' errors times l', and its own.
 
     A dot product of m terms is right to m eps of the sum of absolute values; the longest chain is three of them.
+    |l'| = s(-t) <= 1, and within a step that moves t by at most r, s(-t) grows by at most e^r.  The scale of a single
+    sample bounds |dt/dv| and |dt/dW| at the case; twice that is allowed for within the step.
     """
     v, W, X, y, P = case.floats
     n, D, d = X.shape
-    return EPS * (3 * (d + D) + D + 10) * (margin_error(v, W, X, P).mean() + _loss(v, W, X, y, P))
+    f = np.einsum("nij,ni->n", _attention(_scores(W, X, P)), _values(v, X, P))
+    slope = np.array([max(scales(v, W, X[k:k + 1], np.array([-np.sign(f[k]) or 1.0]), P, formed_from_f=True).values())
+                      for k in range(n)]) * 2      # at a wrong label s(-t) >= 1/2
+    weight = np.minimum(1.0, logistic_factor(y * f) * np.exp(np.minimum(2 * step * slope, 700.0)))
+    return EPS * (3 * (d + D) + D + 10) * ((weight * margin_error(v, W, X, P)).mean() + 2 * _loss(v, W, X, y, P))
 
 
 @settings(max_examples=40)
@@ -79,6 +96,16 @@ def loss_error(case):
 @example(make(2, 3, 1, gap=800.0, margin=800.0))
 @example(make(1, 3, 2, gap=40.0, margin=-38.0))
 def test_closed_form_equals_richardson_within_its_error(case):
+    f, point = of_parameters(case)
+    (dv, dW), errors = richardson(f, point, f_error=loss_error(case))
+    d = case.X.shape[2]
+    assert failures(gradient(case), blocks(dv, dW, d), blocks(*errors, d)) == []
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(cases(largest=5))
+def test_closed_form_equals_richardson_within_its_error_widely(case):
     f, point = of_parameters(case)
     (dv, dW), errors = richardson(f, point, f_error=loss_error(case))
     d = case.X.shape[2]
@@ -93,7 +120,8 @@ def test_richardson_is_accurate_enough_to_mean_something(shape):
     d, scale = shape[2], scales(*case.floats, formed_from_f=True)
     errors, got = blocks(*errors, d), gradient(case)
     assert failures(got, blocks(*values, d), errors) == []
-    assert all(errors[name].max() <= 1e-8 * scale[name] for name in BLOCKS)
+    # three orders below the smallest planted fault, one per cent
+    assert all(errors[name].max() <= 1e-5 * scale[name] for name in BLOCKS)
 
 
 # Taylor slope
@@ -102,7 +130,7 @@ def taylor(case, dv, dW, seed=11):
     rng = np.random.default_rng(seed)
     f, point = of_parameters(case)
     direction = [rng.choice([-1.0, 1.0], part.shape) for part in point]
-    return taylor_slope(f, point, [dv, dW], direction, step=0.25, f_error=loss_error(case))
+    return taylor_slope(f, point, [dv, dW], direction, step=0.25, f_error=loss_error(case, step=0.25))
 
 
 @settings(max_examples=60)
@@ -110,9 +138,9 @@ def taylor(case, dv, dW, seed=11):
 def test_taylor_slope_is_two(case):
     _, dv, dW = loss_and_gradient(*case.args)
     result = taylor(case, dv, dW)
-    event("remainder " + ("within rounding" if np.isnan(result.slope) else "visible"))
+    event("remainder within rounding" if np.isnan(result.slope) else f"power law seen: {result.error < np.inf}")
     if np.isnan(result.slope):                   # then linear to rounding: what must hold is that nothing is left over
-        assert (np.abs(result.remainders) < 100 * result.noise).sum() >= len(result.steps) - 2
+        assert (np.abs(result.remainders) <= 100 * result.noise).sum() >= len(result.steps) - 2
     else:
         assert result.slope >= 2 - result.error
 
@@ -181,10 +209,21 @@ def test_every_checker_refuses_a_wrong_gradient(name):
         assert abs(result.slope - 1) <= result.error <= 0.2
 
 
-@pytest.mark.parametrize("target, planted", [("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
+@pytest.mark.parametrize("target, planted", [
+    ("score_gradient", _broken_jacobian), ("logistic_factor", lambda t: 1 / (1 + np.exp(-t)))])
 def test_checker_refuses_a_fault_planted_in_the_code(monkeypatch, target, planted):
     monkeypatch.setattr(gradients, target, planted)
     assert complex_step_failures(DISCRIMINATING, gradient(DISCRIMINATING))
+    assert reference_failures(DISCRIMINATING, gradient(DISCRIMINATING))
+
+
+@pytest.mark.parametrize("target, planted", [
+    ("_attention", _softmax_over_queries), ("_scores", lambda W, X, P: _scores(W.T, X, P)),
+    ("_scores", lambda W, X, P: _scores(W, X, P) / np.sqrt(X.shape[2])),
+    ("_logit", lambda S, u: np.einsum("nij,ni->n", S, u) / u.shape[1])])
+def test_reference_refuses_a_fault_planted_in_the_model(monkeypatch, target, planted):
+    # rows 1, 2, 3: faults of the model, which complex step shares with the gradient, are seen from outside only
+    monkeypatch.setattr(model, target, planted)
     assert reference_failures(DISCRIMINATING, gradient(DISCRIMINATING))
 
 
@@ -197,6 +236,18 @@ def test_failure_names_block_and_entry():
 
 # against 50 digits
 
+EXACT = {}                                       # 50-digit results by case: one case serves many tests
+
+
+def fifty_digits(case):
+    """loss (Decimal), {block: gradient rounded to float64}."""
+    if case.text not in EXACT:
+        loss, dv, dW = reference(*case.floats)
+        EXACT[case.text] = loss, {name: part.astype(float) for name, part in
+                                  blocks(np.array(dv), np.array(dW), case.X.shape[2]).items()}
+    return EXACT[case.text]
+
+
 def reference_failures(case, got, ulps=8):
     """Blocks that differ from the 50-digit loops by more than `ulps` units of the scale of the closed form.
 
@@ -205,8 +256,7 @@ def reference_failures(case, got, ulps=8):
     """
     v, W, X, y, P = case.floats
     n, D, d = X.shape
-    _, dv, dW = reference(v, W, X, y, P)
-    wanted = {name: part.astype(float) for name, part in blocks(np.array(dv), np.array(dW), d).items()}
+    _, wanted = fifty_digits(case)
     Z = np.concatenate([X, np.broadcast_to(P, (n, D, D))], axis=2)
     Q = np.einsum("nia,ab,njb->nij", np.abs(Z), np.abs(W), np.abs(Z)).max()
     condition = 1 + 2 * Q + margin_error(v, W, X, P).max()
@@ -214,9 +264,12 @@ def reference_failures(case, got, ulps=8):
 
 
 REFERENCE_CASES = [
-    make(2, 3, 2, seed=1), make(3, 2, 1, seed=2, gap=5.0), make(1, 3, 2, seed=3, gap=800.0), make(2, 3, 1, seed=4, gap=60.0),
-    make(2, 2, 2, seed=5, margin=38.0), make(1, 2, 3, seed=6, margin=800.0), make(2, 3, 1, seed=7, margin=-800.0, gap=50.0),
-    make(1, 1, 2, seed=8), make(2, 2, 1, seed=9, v_norm=0.0), make(1, 2, 2, seed=10, v_norm=1e-8), make(1, 3, 1, seed=12, gap=0.0),
+    make(2, 3, 2, seed=1), make(3, 2, 1, seed=2, gap=5.0), make(1, 3, 2, seed=3, gap=800.0),
+    make(2, 3, 1, seed=4, gap=60.0),
+    make(2, 2, 2, seed=5, margin=38.0), make(1, 2, 3, seed=6, margin=800.0),
+    make(2, 3, 1, seed=7, margin=-800.0, gap=50.0),
+    make(1, 1, 2, seed=8), make(2, 2, 1, seed=9, v_norm=0.0), make(1, 2, 2, seed=10, v_norm=1e-8),
+    make(1, 3, 1, seed=12, gap=0.0),
     make(2, 3, 2, seed=11, free_positions=True, gap=20.0)]
 
 
@@ -229,7 +282,7 @@ def test_closed_form_equals_fifty_digits(case):
 @pytest.mark.parametrize("case", REFERENCE_CASES, ids=repr)
 def test_loss_equals_fifty_digits(case):
     v, W, X, y, P = case.floats
-    exact, *_ = reference(v, W, X, y, P)
+    exact, _ = fifty_digits(case)
     got = loss_and_gradient(*case.args)[0]
     s = np.mean(logistic_factor(y * np.einsum("nij,ni->n", _attention(_scores(W, X, P)), _values(v, X, P)))
                 * margin_error(v, W, X, P))
@@ -247,17 +300,16 @@ def dyadic(gap, margin):
     W[2:, 2:] = gap * np.array([[1, 0.5, 0.75], [0.25, 0.0, 0.5], [-0.5, 0.25, 0.0]])
     W[:2, :2] = [[0.5, -0.25], [1.0, 0.75]]
     W[:2, 2:], W[2:, :2] = 0.25, -0.5
-    return make_from(margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25]), W, X, np.array([1.0, -1.0]), P)
+    v = margin * np.array([0.25, -0.5, 1.0, 0.75, -0.25])
+    return make_from(v, W, X, np.array([1.0, -1.0]), P, f"dyadic({gap}, {margin})")
 
 
-def make_from(v, W, X, y, P):
-    case = make(*X.shape)
-    case.v, case.W, case.X, case.y, case.P, case.text = v, W, X, y, P, f"{X.shape}"
-    return case
+def make_from(v, W, X, y, P, text=""):
+    return Case(v, W, X, y, P, text)
 
 
 @pytest.mark.parametrize("gap", [1.0, 8.0, 64.0, 512.0])
-@pytest.mark.parametrize("size", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("size", [0.5, 8.0])
 def test_dominated_scores_keep_their_digits(gap, size):
     # scores are exact here, so that nothing but the formula stands between the result and a few units in the last place
     # of each block; without the exact zero of the dominating key the same bar fails, and so it means something
@@ -265,8 +317,7 @@ def test_dominated_scores_keep_their_digits(gap, size):
     v, W, X, y, P = case.floats
     n, D, d = X.shape
     A = _scores(W, X, P)
-    _, dv, dW = reference(v, W, X, y, P)
-    wanted = {k: part.astype(float) for k, part in blocks(np.array(dv), np.array(dW), d).items()}
+    _, wanted = fifty_digits(case)
     t = 1 + (np.abs(_values(v, X, P)) * _attention(A).sum(axis=2)).sum(axis=1).max()       # condition of s(-t)
     allowed = {k: 4 * EPS * t * s for k, s in scales(v, W, X, y, P).items()}
     assert failures(gradient(case), wanted, allowed) == []

@@ -18,6 +18,9 @@ ALLOWED = {
     "report":        "",
     "commands":      "",
     "differences":   "",
+    "late_phase":    "arguments",
+    "learning_rate": "arguments",
+    "scaling":       "arguments",
     "quadrature":    "arguments",
     "sparse_grid":   "arguments quadrature",
     # the line
@@ -27,13 +30,15 @@ ALLOWED = {
     "order":         "arguments problem model gradients",
     "population":    "arguments problem model gradients order quadrature sparse_grid",
     "descent":       "arguments problem order population",
-    "theorem1":      "arguments problem order population descent report",
+    "attention":     "arguments problem model order population quadrature",
+    "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate "
+                     "scaling",
     # beside the line
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report",
     "metalearner":   "arguments quadrature report descent",
     # pictures
-    "plots":         "arguments report files",
+    "plots":         "arguments files report late_phase",
 }
 PLOTTING = "plots"                                     # the only module that imports matplotlib
 DEPENDENCIES = {"numpy", "scipy"} | set(sys.stdlib_module_names)
