@@ -102,7 +102,7 @@ def _largest_small(runs):
 
 
 def check_A1(runs, seed=0):
-    """v2 = 0, W12 = 0, W21 = 0: the gradient at the symmetric states has no such part [symmetry.1].
+    """v2 = 0, W12 = 0, W21 = 0: the gradient at the symmetric states has no such part.
 
     Measured at three stages of the run with the largest D <= 64, on samples completed by their mirror images.
     """
@@ -122,7 +122,7 @@ def check_A1(runs, seed=0):
 
 
 def check_A2(runs, seed=0):
-    """v1 is a positive multiple of v*: alpha > 0 after the first step of every run, nothing across v* [symmetry.2].
+    """v1 is a positive multiple of v*: alpha > 0 after the first step of every run, nothing across v*.
 
     alpha is compared with the error that its path can have collected; the part across v* is measured as in A1.
     """
@@ -150,7 +150,8 @@ def check_A3(runs, worst_leak=None):
     """At T*, S[r, j] >= 1 - exp(-c D): log(1/(1 - S)) / D must not fall as D grows.
 
     T* is taken as the step where the loss is 1/D^2 (later than the theorem's wherever that fails, which favours the
-    claim).  c is the smallest log(1/leak)/D of the smaller half of the sizes and is tested on the larger half.
+    claim).  Judged by the local exponents of log(1/leak) in D, which must tend to 1 or more; beside it the leak that the
+    smaller half of the sizes predicts for the largest, c being their smallest log(1/leak)/D.
     """
     reached = [(run, run.time_to(run.target)) for run in runs]
     reached = [(run, *time) for run, time in reached if time]
@@ -161,15 +162,9 @@ def check_A3(runs, worst_leak=None):
     leak = np.array([run.at_step(run.trajectory.leak, max(t, 1)) for run, t, _ in reached])
     error = leak * np.array([e / t for _, t, e in reached])          # the leak falls no faster than about 1/t
     bits = -np.log(leak)
-    half = len(D) // 2
-    c = np.min(bits[:half] / D[:half])
-    short = bits[half:] / (c * D[half:])                              # claimed: >= 1
-    margin = 3 * (error[half:] / leak[half:]) / (c * D[half:])
+    c = np.min(bits[:len(D) // 2] / D[:len(D) // 2])
     growth = local_exponents(D, bits, error / leak)
-    if np.any(short + margin < 1):
-        verdict = "fails"
-    else:
-        verdict = "holds" if np.all(short - margin >= 1) and growth.value[-1] + 3 * growth.error[-1] >= 1 else "undecided"
+    verdict = "holds" if growth.value[-1] >= 1 - 3 * growth.error[-1] else exponent_verdict(growth, 1.0)
     fall = local_exponents(D, leak, error)
     return Check("A3", claim, claimed,
                  f"1 - S = {leak[-1]:.3g} at D = {D[-1]:.0f}, exp(-c D) = {np.exp(-c * D[-1]):.3g}; "
@@ -198,11 +193,10 @@ def check_A3_eps(runs, eps):
     eps = np.sort(np.asarray(eps, dtype=float))[::-1]
     claim = f"loss eps after Theta(1/(D^3 eps^3)) steps, eps < 1/D^2 (eta = {runs[0].rate.text})"
     claimed = "exponents: eps -3, D -3"
-    best = None
-    for run in runs:
-        rows = [(1 / e, *run.time_to(e)) for e in eps if e <= run.target and run.time_to(e)]
-        if len(rows) >= 2:
-            best = (run, np.array(rows).T)
+    tables = [(run, np.array([(1 / e, *run.time_to(e)) for e in eps if e <= run.target and run.time_to(e)]).T)
+              for run in runs]
+    tables = [(run, rows) for run, rows in tables if rows.size >= 2 * 3]
+    best = max(tables, key=lambda pair: (pair[1].shape[1] >= 3, pair[0].problem.D), default=None)
     if best is None:
         return Check("A3.eps", claim, claimed, "no run goes below 1/D^2 twice", None, "not in regime")
     run, (inverse, t, error) = best
