@@ -183,8 +183,8 @@ class _Recorder:
         if not self.rows or self.rows[-1][0] != step:
             self.rows.append((step, x, point))
 
-    def trajectory(self, switch):
-        steps, states, points = zip(*self.rows)
+    def trajectory(self, switch, n=None):
+        steps, states, points = zip(*self.rows[:n])
         found = [point.result for point in points]
         kind = np.int64 if steps[-1] < 2**62 else np.float64             # a flow may go beyond what integers hold
         return Trajectory(np.array(steps, dtype=kind), np.array([one.loss for one in found]),
@@ -194,7 +194,8 @@ class _Recorder:
 
 
 def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e-4, callback=None, *,
-            first_step=0, flow=None, flow_from=10, switch=None, per_decade=40, keep=None, checkpoint=None, **options):
+            first_step=0, flow=None, flow_from=10, max_exact=None, switch=None,
+            per_decade=40, keep=None, checkpoint=None, **options):
     """Population gradient descent from `start` with learning rate `eta`, as a `Trajectory`.
 
     `n_steps` steps are taken; `callback(step, order, population)` is called at every step (with the flow: at every
@@ -204,6 +205,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     `flow`: None takes every step exactly.  A number c > 0 goes on as a flow in log time once the last term of its field
     (`last_term`) is below c.  This is asked, and rows are made, at `per_decade` places in each decade of steps from
     `flow_from` on (while the path still turns, exact steps are the cheaper way); `Trajectory.switch` says where it began.
+    `max_exact` ends the run at that step if the flow has not taken over by then (a path that oscillates never lets it).
 
     `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and twice a decade in the
     flow) with a function that makes the rows so far a `Trajectory`.  To go on, pass `start`, `first_step` and `switch`
@@ -215,6 +217,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     eta, n_steps = real("eta", eta, 0.0, open_least=True), integer("n_steps", n_steps, 0)
     first_step, per_decade = integer("first_step", first_step, 0), integer("per_decade", per_decade, 1)
     flow_from = integer("flow_from", flow_from, 1)
+    max_exact = n_steps if max_exact is None else integer("max_exact", max_exact, 1)
     if flow is not None:
         flow = real("flow", flow, 0.0, 1.0, open_least=True)
     for name, value in (("callback", callback), ("keep", keep), ("checkpoint", checkpoint)):
@@ -222,7 +225,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
             raise TypeError(f"{name}: got {type(value).__name__}, expected a callable or None")
     evaluate, coordinates = _evaluator(problem, mode, rtol, options)
     last = first_step + n_steps
-    record = _Recorder(coordinates, callback, lambda step: keep is None or keep(step) or step in (first_step, last))
+    record = _Recorder(coordinates, callback, lambda step: keep is None or keep(step) or step in (first_step, last, max_exact))
     grid = stops(max(first_step, flow_from), last, per_decade) if flow is not None else []
     asked = set(grid)
 
@@ -235,10 +238,11 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
         if switch is not None or checkpoint:
             record.row(step, x, point)
         if checkpoint:
-            checkpoint(partial(record.trajectory, switch))
+            checkpoint(partial(record.trajectory, switch, len(record.rows)))
         return switch is not None
 
-    step, x = euler_steps(evaluate, coordinates.of(start), eta, n_steps, observe, first_step)
+    step, x = euler_steps(evaluate, coordinates.of(start), eta,
+                          min(n_steps, max(max_exact - first_step, 0)), observe, first_step)
     while switch is not None and step < last and not record.stopped:
         end = next((stop for stop in stops(step, last, SPLITS_PER_DECADE) if stop > step))
         rows = [stop for stop in grid if step < stop < end] + [end]
@@ -249,7 +253,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
             step, x = end, state
             record.row(end, state, evaluate(state))
             if checkpoint:
-                checkpoint(partial(record.trajectory, switch))
+                checkpoint(partial(record.trajectory, switch, len(record.rows)))
     return record.trajectory(switch)
 
 
