@@ -1,0 +1,250 @@
+"""How does the sparse grid over groups integrate loss and velocity, and how far is it off?
+
+Two series of terms, both of which fall off quickly where attention depends weakly on any one group:
+
+    t_0, t_1, ..  Smolyak increments over the features m of the irrelevant groups, with rho = |w|^2 at its mean and
+                  angles averaged: terms with l groups away from the mean group, or finer rules for fewer
+    T_0, T_1, ..  what the orthogonal parts add: rho off its mean, angles between two groups, triangles of angles
+
+The fine rules for m_r (half-line) and y (the rest's sum) are coarser for higher terms.  Everything is at unit sigma;
+values are arrays (8,), see `mean_token.integrand`.  Source: derivations/06_quadrature.md.
+"""
+
+import math
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+import numpy as np
+
+from gsref.mean_token import QUANTITIES, Base, integrand
+from gsref.quadrature import chi_square_rule, cosine_rule, half_normal_rule, normal_rule, normal_trapezoid
+from gsref.sparse_grid import orbits
+
+# nodes for m_r, nodes for y and their reach, nodes for a group of the rest as a query; each a digit better; empirical
+FINE = ((6, 11, 4.0, 5), (9, 13, 4.5, 7), (12, 15, 5.0, 9), (18, 19, 5.5, 11), (26, 23, 6.0, 13), (36, 27, 6.5, 15),
+        (48, 33, 7.2, 17), (64, 41, 8.0, 19), (90, 55, 8.5, 23))
+# Q_l, l = 1, 2, ..: Gauss rules with 5, 7, .. nodes for the feature m of a group
+RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
+# (fine rule, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row about one digit better
+ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 1, 1, 2), (0, 2, 1, 1, 2)),
+              ((1, 0, 2, 2, 0), (1, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
+              ((2, 0, 3, 3, 0), (2, 5, 2, 2, 2), (1, 5, 1, 1, 2), (0, 2, 1, 1, 2)),
+              ((3, 0, 4, 4, 0), (2, 5, 3, 3, 3), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
+              ((4, 0, 5, 5, 0), (3, 7, 3, 3, 3), (2, 7, 2, 2, 2), (1, 3, 1, 1, 2)),
+              ((5, 0, 6, 6, 0), (4, 9, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 1, 1, 2)))
+CHUNK = 16000                                 # doubles in one temporary: all of them stay in the cache
+SAFETY = 2.0                                  # empirical, see the tests of honest errors
+
+
+class Inner(NamedTuple):
+    """Nodes (F,) of what is integrated for every orbit, and the law of the rest as queries."""
+
+    m_r: np.ndarray
+    rho_r: np.ndarray
+    weights: np.ndarray
+    base: Base
+
+
+class Sum(NamedTuple):
+    """value (8,), rounding (8,) = eps times the sum of the absolute terms, number of points."""
+
+    value: np.ndarray
+    rounding: np.ndarray
+    nodes: int
+
+    def __add__(self, other):
+        return Sum(self.value + other.value, self.rounding + other.rounding, self.nodes + other.nodes)
+
+    def times(self, factor):
+        return Sum(factor * self.value, abs(factor) * self.rounding, self.nodes)
+
+
+ZERO = Sum(np.zeros(QUANTITIES), np.zeros(QUANTITIES), 0)
+
+
+def _chi_square(n_nodes, n):
+    return chi_square_rule(n_nodes, n) if n else (np.zeros(1), np.ones(1))
+
+
+@lru_cache(maxsize=None)
+def _increment(level, k):
+    """What `level` adds to the Smolyak rule over k groups, as pairs (nodes (M, q), weights (M,))."""
+    return [(group.nodes.reshape(len(group.weights), group.q), group.weights)
+            for group in orbits((), RULES, level, k, least=level) if len(group.weights)]
+
+
+@lru_cache(maxsize=None)
+def _multisets(n_m, n_rho, n, q):
+    """All multisets of q nodes of the rule (n_m nodes for m) x (n_rho for rho): m (M, q), rho (M, q), weights (M,)."""
+    if q == 0:
+        return np.zeros((1, 0)), np.zeros((1, 0)), np.ones(1)
+    (x, wx), (r, wr) = normal_rule(n_m), _chi_square(n_rho, n)
+    x, r, w = np.repeat(x, len(r)), np.tile(r, len(x)), np.outer(wx, wr).ravel()
+    index = list(combinations_with_replacement(range(len(w)), q))
+    repeats = np.array([math.factorial(q) / math.prod(math.factorial(s.count(i)) for i in set(s)) for s in index])
+    index = np.array(index)
+    return x[index], r[index], repeats * w[index].prod(axis=1)
+
+
+@lru_cache(maxsize=None)
+def angle_rule(q, n, n_cosine):
+    """Gram matrices (C, q+1, q+1) of q + 1 independent uniform directions in R^n, and weights (C,)  [quad.8].
+
+    Cosines c_i of q directions with the first one by the Gauss rule; what is left of them are q directions in R^(n-1):
+    c_ij = c_i c_j + sqrt(1 - c_i^2) sqrt(1 - c_j^2) c'_ij.  All moments are right up to degree 2 n_cosine - 1 in each
+    direction, the triangle moment E[c_12 c_23 c_31] = 1/n^2 among them.
+    """
+    if q == 0:
+        return np.ones((1, 1, 1)), np.ones(1)
+    values, probabilities = cosine_rule(n_cosine, n)
+    rest, rest_weights = angle_rule(q - 1, n - 1, n_cosine) if n > 1 else (np.ones((1, q, q)), np.ones(1))
+    index = np.indices((len(values),) * q).reshape(q, -1)
+    c = values[index].T
+    s = np.sqrt(1 - c * c)
+    gram = np.ones((len(c), len(rest), q + 1, q + 1))
+    gram[:, :, 0, 1:] = gram[:, :, 1:, 0] = c[:, None]
+    gram[:, :, 1:, 1:] = (c[:, :, None] * c[:, None, :])[:, None] + (s[:, :, None] * s[:, None, :])[:, None] * rest
+    weights = np.multiply.outer(probabilities[index].prod(axis=0), rest_weights)
+    return gram.reshape(-1, q + 1, q + 1), weights.ravel()
+
+
+class Estimate(NamedTuple):
+    """value (8,); features, fine, orthogonal (8,): the three parts of the error, rounding with `fine`."""
+
+    value: np.ndarray
+    features: np.ndarray
+    fine: np.ndarray
+    orthogonal: np.ndarray
+
+    @property
+    def error(self):
+        return self.features + self.fine + self.orthogonal
+
+
+class ExchangeableGrid:
+    """The terms of one expectation, computed when asked for and kept.
+
+    law: mean_token.Law; layer: width over which the loss changes with m_r; wide: extra nodes for y;
+    lengths (6,): lengths of a unit of each order parameter (inverse `velocity_scales`).
+    """
+
+    def __init__(self, law, layer, wide, lengths):
+        self.law, self.layer, self.wide, self.lengths = law, layer, wide, lengths
+        self.done, self.nodes = {}, 0
+
+    def _once(self, key, compute):
+        if key not in self.done:
+            self.done[key] = compute()
+            self.nodes += self.done[key].nodes
+        return self.done[key]
+
+    def _inner(self, fine, n_rho_r, n_rho):
+        """The nodes of FINE[fine], with n_rho_r and n_rho nodes for |w|^2 of the relevant group and of the rest."""
+        n_r, n_y, reach, n_base = FINE[fine]
+        (m_r, w_r), (rho_r, w_rho) = half_normal_rule(n_r, self.layer), _chi_square(n_rho_r, self.law.n)
+        (x, w_x), (rho, w) = normal_rule(n_base), _chi_square(n_rho, self.law.n)
+        base = Base(np.repeat(x, len(rho)), np.tile(rho, len(x)), np.outer(w_x, w).ravel(), 
+                    *normal_trapezoid(n_y + self.wide, reach))
+        return Inner(np.repeat(m_r, len(rho_r)), np.tile(rho_r, len(m_r)), np.outer(w_r, w_rho).ravel(), base)
+
+    def _integrate(self, m, weights, inner, rho=None, angles=None):
+        """Sum over orbits m (M, q) x angles x inner nodes; rho (M, q), or None for its mean."""
+        n, (M, q), F = self.law.n, m.shape, len(inner.weights)
+        cosines, angle_weights = (None, np.ones(1)) if angles is None else angles
+        total, steady = M * F * len(angle_weights), rho is None and len(np.unique(inner.rho_r)) == 1
+        step = max(32, CHUNK // (1 + q + len(inner.base.weights)))
+        value, size = np.zeros(QUANTITIES), np.zeros(QUANTITIES)
+        for start in range(0, total, step):
+            index, f = np.divmod(np.arange(start, min(start + step, total)), F)
+            orbit, angle = np.divmod(index, len(angle_weights))
+            rho_r = inner.rho_r[:1] if steady else inner.rho_r[f]
+            rho_m = np.full((q, len(rho_r)), float(n)) if rho is None else rho[orbit].T
+            c = None if cosines is None else np.moveaxis(cosines[angle], 0, -1)
+            h = integrand(self.law, inner.m_r[f], m[orbit].T, rho_r, rho_m, c, inner.base)
+            w = weights[orbit] * inner.weights[f] * angle_weights[angle]
+            value += h @ w
+            size += np.abs(h) @ np.abs(w)
+        return Sum(value, np.finfo(float).eps * size, total)
+
+    def feature_term(self, level, fine):
+        """t_level with the fine rule FINE[fine]."""
+        def compute():
+            inner = self._inner(fine, 1, 1)
+            return sum((self._integrate(m, weights, inner) for m, weights in _increment(level, self.law.D - 1)), ZERO)
+        return self._once((level, fine), compute)
+
+    def orthogonal_term(self, order, sizes):
+        """T_order = C(k, order) times the order-th difference in q of D_q = H_q(with w) - H_q(without)  [quad.9]."""
+        def compute():
+            fine, n_m, n_rho, n_rho_r, n_cosine = sizes
+            n, k = self.law.n, self.law.D - 1
+            full, plain = self._inner(fine, n_rho_r, n_rho), self._inner(fine, 1, 1)
+            total = ZERO
+            for q in range(order + 1):
+                if q == 0 and n_rho == n_rho_r == 1:
+                    continue                   # nothing varies: D_0 = 0
+                m, rho, weights = _multisets(n_m, n_rho, n, q)
+                change = self._integrate(m, weights, full, rho, angle_rule(q, n, n_cosine) if q else None)
+                m, _, weights = _multisets(n_m, 1, n, q)
+                change += self._integrate(m, weights, plain).times(-1)
+                total += change.times((-1)**(order - q) * math.comb(order, q))
+            return total.times(math.comb(k, order))
+        return self._once((order, *sizes), compute)
+
+    def scale(self, value):
+        """Units (8,) in which errors are compared: the loss, the largest velocity at equal learning rates, one."""
+        largest = np.max(np.abs(value[1:7]) * self.lengths)
+        return np.concatenate([[abs(value[0])], largest / self.lengths, [1.0]])
+
+    def estimate(self, level, fine, row):
+        """Value and error of the terms t_0..t_level with fine rules FINE[fine], FINE[fine-1], .., and ORTHOGONAL[row].
+
+        The three errors  [quad.10]:  features: the next terms, from the geometric decrease of the last ones;
+        fine: difference from the next coarser fine rule, carried over to higher terms relative to t_1;
+        orthogonal: difference from the row before, and the next order as a share of the last one.
+        """
+        terms = [self.feature_term(l, max(fine - l, min(fine, 1))) for l in range(level + 1)]
+        value = sum(term.value for term in terms)
+        scale = self.scale(value)
+
+        def size(v):
+            return np.max(np.abs(v[:7]) / scale[:7])
+        sizes = [size(term.value) for term in terms]
+        features = _tail(terms[-1].value, sizes, scale)
+        error_fine = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1).value)
+        error_fine = error_fine + sum(term.rounding for term in terms)
+        if level:
+            off = {j: size(self.feature_term(1, j).value - terms[1].value) for j in range(1, max(fine - 1, 2))}
+            for l, s in enumerate(sizes[1:], 1):
+                j = max(fine - l, 1)
+                relative = (off[j] if j in off and j < fine - 1 else 0.2 * off[max(off)]) / max(sizes[1], 1e-300)
+                error_fine = error_fine + relative * s * scale
+        orthogonal = np.zeros(QUANTITIES)
+        if self.law.n:
+            k = self.law.D - 1
+            orders = range(min(len(ORTHOGONAL[row]), k + 1))
+            now = [self.orthogonal_term(o, ORTHOGONAL[row][o]) for o in orders]
+            value = value + sum(term.value for term in now)
+            for o, term in zip(orders, now):
+                orthogonal += term.rounding
+                if o < len(ORTHOGONAL[row - 1]):
+                    gap = np.abs(term.value - self.orthogonal_term(o, ORTHOGONAL[row - 1][o]).value)
+                    orthogonal += 0.5 * gap + 0.1 * size(gap) * scale
+                else:
+                    orthogonal += 0.3 * np.abs(term.value) + 0.1 * size(term.value) * scale
+            if len(now) <= k:
+                orthogonal += 0.3 * (np.abs(now[-1].value) + 0.3 * size(now[-1].value) * scale)
+        return Estimate(value, features, error_fine, orthogonal)
+
+
+def _tail(last, sizes, scale):
+    """The sum of a geometric series that goes on from `last`, with the slowest of the last two ratios of `sizes`."""
+    size = sizes[-1]
+    if size == 0 or len(sizes) == 1:
+        return size * scale
+    ratio = size / sizes[-2]
+    if len(sizes) > 2:
+        ratio = max(ratio, math.sqrt(size / sizes[-3]) if sizes[-3] else 1.0)
+    ratio = min(max(ratio, 0.1), 0.9)
+    return SAFETY * ratio / (1 - ratio) * (np.abs(last) + 0.3 * size * scale)
