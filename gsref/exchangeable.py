@@ -28,13 +28,16 @@ FINE = ((6, 11, 4.0, 5), (9, 13, 4.5, 7), (12, 15, 5.0, 9), (18, 19, 5.5, 11), (
 RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
 # (fine rule, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row about one digit better
 ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 1, 1, 2), (0, 2, 1, 1, 2)),
-              ((1, 0, 2, 2, 0), (1, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
-              ((2, 0, 3, 3, 0), (2, 5, 2, 2, 2), (1, 5, 1, 1, 2), (0, 2, 1, 1, 2)),
-              ((3, 0, 4, 4, 0), (2, 5, 3, 3, 3), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
-              ((4, 0, 5, 5, 0), (3, 7, 3, 3, 3), (2, 7, 2, 2, 2), (1, 3, 1, 1, 2)),
-              ((5, 0, 6, 6, 0), (4, 9, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 1, 1, 2)))
-CHUNK = 16000                                 # doubles in one temporary: all of them stay in the cache
-SAFETY = 2.0                                  # empirical, see the tests of honest errors
+              ((1, 0, 2, 2, 0), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
+              ((2, 0, 3, 3, 0), (2, 7, 2, 2, 2), (1, 5, 1, 1, 2), (0, 3, 1, 1, 2)),
+              ((3, 0, 4, 4, 0), (3, 7, 3, 3, 2), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
+              ((4, 0, 5, 5, 0), (4, 9, 3, 3, 3), (2, 7, 2, 2, 2), (1, 4, 1, 1, 2)),
+              ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 1, 1, 2)))
+# the same for the two sums that are taken with all groups given, where there are few of them
+FEW_FEATURES, FEW_ORTHOGONAL = 4, 2
+COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
+CHUNK = 8000                                   # queries x points at once: some 30 temporaries of it stay in the cache
+SAFETY = 2.5                                  # empirical, see the tests of honest errors
 
 
 class Inner(NamedTuple):
@@ -125,12 +128,13 @@ class Estimate(NamedTuple):
 class ExchangeableGrid:
     """The terms of one expectation, computed when asked for and kept.
 
-    law: mean_token.Law; layer: width over which the loss changes with m_r; wide: extra nodes for y;
-    lengths (6,): lengths of a unit of each order parameter (inverse `velocity_scales`).
+    law: mean_token.Law; layer: width over which the loss changes with m_r; s_irr: standard deviation of the part of f
+    that the irrelevant groups contribute; lengths (6,): lengths of a unit of each order parameter.
     """
 
-    def __init__(self, law, layer, wide, lengths):
-        self.law, self.layer, self.wide, self.lengths = law, layer, wide, lengths
+    def __init__(self, law, layer, s_irr, lengths):
+        self.law, self.layer, self.lengths = law, layer, lengths
+        self.wide = min(1 + max(0.0, s_irr - 1), 20.0)                     # the loss changes faster with y: more nodes
         self.done, self.nodes = {}, 0
 
     def _once(self, key, compute):
@@ -145,7 +149,7 @@ class ExchangeableGrid:
         (m_r, w_r), (rho_r, w_rho) = half_normal_rule(n_r, self.layer), _chi_square(n_rho_r, self.law.n)
         (x, w_x), (rho, w) = normal_rule(n_base), _chi_square(n_rho, self.law.n)
         base = Base(np.repeat(x, len(rho)), np.tile(rho, len(x)), np.outer(w_x, w).ravel(), 
-                    *normal_trapezoid(n_y + self.wide, reach))
+                    *normal_trapezoid(int(n_y * self.wide), reach))
         return Inner(np.repeat(m_r, len(rho_r)), np.tile(rho_r, len(m_r)), np.outer(w_r, w_rho).ravel(), base)
 
     def _integrate(self, m, weights, inner, rho=None, angles=None):
@@ -174,22 +178,30 @@ class ExchangeableGrid:
             return sum((self._integrate(m, weights, inner) for m, weights in _increment(level, self.law.D - 1)), ZERO)
         return self._once((level, fine), compute)
 
-    def orthogonal_term(self, order, sizes):
-        """T_order = C(k, order) times the order-th difference in q of D_q = H_q(with w) - H_q(without)  [quad.9]."""
+    def complete_term(self, n_m, fine):
+        """The sum of all t_l: every group given, n_m nodes each."""
         def compute():
-            fine, n_m, n_rho, n_rho_r, n_cosine = sizes
-            n, k = self.law.n, self.law.D - 1
-            full, plain = self._inner(fine, n_rho_r, n_rho), self._inner(fine, 1, 1)
+            m, _, weights = _multisets(n_m, 1, self.law.n, self.law.D - 1)
+            return self._integrate(m, weights, self._inner(fine, 1, 1))
+        return self._once(("complete", n_m, fine), compute)
+
+    def _change(self, q, sizes):
+        """D_q = H_q(with w) - H_q(without): what the orthogonal parts of q given groups and of the rest change."""
+        fine, n_m, n_rho, n_rho_r, n_cosine = sizes
+        n = self.law.n
+        m, rho, weights = _multisets(n_m, n_rho, n, q)
+        with_w = self._integrate(m, weights, self._inner(fine, n_rho_r, n_rho), rho, angle_rule(q, n, n_cosine) if q else None)
+        m, _, weights = _multisets(n_m, 1, n, q)
+        return with_w + self._integrate(m, weights, self._inner(fine, 1, 1)).times(-1)
+
+    def orthogonal_term(self, order, sizes):
+        """T_order = C(k, order) times the order-th difference in q of D_q  [quad.8]."""
+        def compute():
             total = ZERO
             for q in range(order + 1):
-                if q == 0 and n_rho == n_rho_r == 1:
-                    continue                   # nothing varies: D_0 = 0
-                m, rho, weights = _multisets(n_m, n_rho, n, q)
-                change = self._integrate(m, weights, full, rho, angle_rule(q, n, n_cosine) if q else None)
-                m, _, weights = _multisets(n_m, 1, n, q)
-                change += self._integrate(m, weights, plain).times(-1)
-                total += change.times((-1)**(order - q) * math.comb(order, q))
-            return total.times(math.comb(k, order))
+                if q or sizes[2:4] != (1, 1):  # else nothing varies: D_0 = 0
+                    total += self._change(q, sizes).times((-1)**(order - q) * math.comb(order, q))
+            return total.times(math.comb(self.law.D - 1, order))
         return self._once((order, *sizes), compute)
 
     def scale(self, value):
@@ -200,51 +212,103 @@ class ExchangeableGrid:
     def estimate(self, level, fine, row):
         """Value and error of the terms t_0..t_level with fine rules FINE[fine], FINE[fine-1], .., and ORTHOGONAL[row].
 
-        The three errors  [quad.10]:  features: the next terms, from the geometric decrease of the last ones;
+        The three errors  [quad.9]:  features: the next terms, from the geometric decrease of the last ones;
         fine: difference from the next coarser fine rule, carried over to higher terms relative to t_1;
         orthogonal: difference from the row before, and the next order as a share of the last one.
+        Where all groups are given, the first is the difference from two nodes less.
         """
-        terms = [self.feature_term(l, max(fine - l, min(fine, 1))) for l in range(level + 1)]
-        value = sum(term.value for term in terms)
-        scale = self.scale(value)
-
-        def size(v):
-            return np.max(np.abs(v[:7]) / scale[:7])
-        sizes = [size(term.value) for term in terms]
-        features = _tail(terms[-1].value, sizes, scale)
-        error_fine = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1).value)
-        error_fine = error_fine + sum(term.rounding for term in terms)
-        if level:
-            off = {j: size(self.feature_term(1, j).value - terms[1].value) for j in range(1, max(fine - 1, 2))}
-            for l, s in enumerate(sizes[1:], 1):
-                j = max(fine - l, 1)
-                relative = (off[j] if j in off and j < fine - 1 else 0.2 * off[max(off)]) / max(sizes[1], 1e-300)
-                error_fine = error_fine + relative * s * scale
+        value, features, error_fine = (self._few if self.law.D - 1 <= FEW_FEATURES else self._many)(level, fine)
         orthogonal = np.zeros(QUANTITIES)
         if self.law.n:
-            k = self.law.D - 1
-            orders = range(min(len(ORTHOGONAL[row]), k + 1))
-            now = [self.orthogonal_term(o, ORTHOGONAL[row][o]) for o in orders]
-            value = value + sum(term.value for term in now)
-            for o, term in zip(orders, now):
-                orthogonal += term.rounding
-                if o < len(ORTHOGONAL[row - 1]):
-                    gap = np.abs(term.value - self.orthogonal_term(o, ORTHOGONAL[row - 1][o]).value)
-                    orthogonal += 0.5 * gap + 0.1 * size(gap) * scale
-                else:
-                    orthogonal += 0.3 * np.abs(term.value) + 0.1 * size(term.value) * scale
-            if len(now) <= k:
-                orthogonal += 0.3 * (np.abs(now[-1].value) + 0.3 * size(now[-1].value) * scale)
+            change, orthogonal = self._orthogonal(row, self.scale(value))
+            value = value + change
         return Estimate(value, features, error_fine, orthogonal)
+
+    def _few(self, level, fine):
+        now, before, first = (self.complete_term(2 * level + j, fine) for j in (5, 3, 1))
+        coarse = [self.complete_term(5, j).value for j in (fine, fine - 1)]
+        scale = self.scale(now.value)
+        fine_gap = np.abs(coarse[0] - coarse[1])
+        steps = now.value - before.value, before.value - first.value
+        sizes = [max(_size(step, scale), 1e-300) for step in steps]
+        ratio = min(max(sizes[0] / sizes[1], 0.1), 0.95)                   # Gauss rules gain by a factor for two more nodes
+        features = max(1.0, SAFETY * ratio / (1 - ratio)) * (np.abs(steps[0]) + 0.3 * sizes[0] * scale)
+        return (now.value, features,
+                0.3 * fine_gap + 0.1 * _size(fine_gap, scale) * scale + now.rounding)
+
+    def _many(self, level, fine):
+        terms = [self.feature_term(l, max(fine - l, 1)) for l in range(level + 1)]
+        value = sum(term.value for term in terms)
+        scale = self.scale(value)
+        sizes = [_size(term.value, scale) for term in terms]
+        error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1).value) + sum(term.rounding for term in terms)
+        off = [None] + [_size(self.feature_term(1, j).value - terms[1].value, scale) for j in range(1, max(fine - 1, 2))]
+        for l, s in enumerate(sizes[1:], 1):
+            j = max(fine - l, 1)
+            relative = (off[j] if j < min(len(off), fine - 1) else 0.2 * off[-1]) / max(sizes[1], 1e-300)
+            error = error + relative * s * scale
+        return value, _tail(terms[-1].value, sizes, scale), error
+
+    def _orthogonal(self, row, scale):
+        k = self.law.D - 1
+        if k <= FEW_ORTHOGONAL:
+            now, before = (self._once(("all", *COMPLETE[r]), lambda: self._change(k, COMPLETE[r])) for r in (row, row - 1))
+            gap = np.abs(now.value - before.value)
+            return now.value, 0.5 * gap + 0.1 * _size(gap, scale) * scale + now.rounding
+        terms = [self.orthogonal_term(o, ORTHOGONAL[row][o]) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
+        error = sum(term.rounding for term in terms)
+        for o, term in enumerate(terms):
+            known = o < len(ORTHOGONAL[row - 1])
+            gap = np.abs(term.value - (self.orthogonal_term(o, ORTHOGONAL[row - 1][o]).value if known else 0.0))
+            error = error + (0.25 if known else 0.3) * (gap + 0.3 * _size(gap, scale) * scale)
+        if len(terms) <= k:
+            error = error + 0.3 * (np.abs(terms[-1].value) + 0.3 * _size(terms[-1].value, scale) * scale)
+        return sum(term.value for term in terms), error
+
+
+def _size(v, scale):
+    """The largest of loss and velocities in their units; the leak is not judged."""
+    return float(np.max(np.abs(v[:7]) / scale[:7]))
+
+
+def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
+    """Value (8,), error (8,), nodes: the parts of the grid are refined, each as its error demands, until `worst` <= rtol.
+
+    `worst(value, error)` is the relative error that counts.  Where the terms do not fall the grid is out of its range:
+    it stops, and its error says so.
+    """
+    grid = ExchangeableGrid(law, layer, s_irr, lengths)
+    state = [2, min(max(round(-0.75 * math.log10(rtol)), 2), 7), 1]        # level, fine, row
+    limits = len(RULES), len(FINE) - 1, len(ORTHOGONAL) - 1
+    history, before = [], None
+    while True:
+        found = grid.estimate(*state)
+        error = found.error
+        if before is not None:                 # no credit for an error estimate that the refinement itself contradicts
+            error = np.maximum(error, 0.5 * np.maximum(np.abs(found.value - before.value) - before.error, 0.0))
+        before = found
+        total = worst(found.value, error)
+        history.append(total)
+        wanted = [worst(found.value, part) > rtol / 3 for part in (found.features, found.fine, found.orthogonal)]
+        stuck = any(want and now == limit for want, now, limit in zip(wanted, state, limits))
+        stalled = len(history) > 2 and min(history[-2:]) > 0.5 * history[-3]
+        if total <= rtol or not total < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:
+            return found.value, error, grid.nodes
+        state = [now + want for now, want in zip(state, wanted)]
 
 
 def _tail(last, sizes, scale):
-    """The sum of a geometric series that goes on from `last`, with the slowest of the last two ratios of `sizes`."""
-    size = sizes[-1]
-    if size == 0 or len(sizes) == 1:
-        return size * scale
+    """The sum of a geometric series that goes on from `last`, with the slowest of the last two ratios of `sizes`.
+
+    Terms can be small by chance (two of their parts cancel): none is trusted to be less than a tenth of its precursor.
+    """
+    if len(sizes) == 1:
+        return np.full(QUANTITIES, np.inf)
+    size = max(sizes[-1], 0.1 * sizes[-2])
+    if size == 0:
+        return np.zeros(QUANTITIES)
     ratio = size / sizes[-2]
     if len(sizes) > 2:
-        ratio = max(ratio, math.sqrt(size / sizes[-3]) if sizes[-3] else 1.0)
+        ratio = max(ratio, math.sqrt(size / sizes[-3]))
     ratio = min(max(ratio, 0.1), 0.9)
-    return SAFETY * ratio / (1 - ratio) * (np.abs(last) + 0.3 * size * scale)
+    return SAFETY * ratio / (1 - ratio) * (np.abs(last) + (1.3 * size - sizes[-1]) * scale)

@@ -12,6 +12,7 @@ parts w, rho = |w|^2.  Source: derivations/06_quadrature.md.
     A polynomial in y is a tuple of its coefficients.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -70,134 +71,164 @@ def _given_key(law, i, x, rho, cosines):
     return score, K
 
 
-class _Queries:
-    """Sums over queries of polynomials in y, given second-order outputs per query."""
+def _keys(law, x, rho, cosines, e, rest, base):
+    """Sums over keys for every query, and their derivatives in y: two stacks (7, J, N), and Z (J, N).
 
-    def __init__(self, q, rest, base):
-        self.e, self.rest, self.base = 1 + q, rest, base
-
-    def total(self, o, first=0):
-        """sum_j o_j as coefficients of 1, y, .., y^(ORDER+1), from those of o, each (J, N)  [quad.6].
-
-        A query of the rest sees its fellows, whose features sum to y - x; the measure of the rest weighs it by rest + y x.
-        """
-        result = [part[first:self.e].sum(axis=0) for part in o] + [0.0]
-        if self.rest:
-            x = self.base.x[:, None]
-            shifted = [part[self.e:] for part in o]                        # o(y - x), by repeated Horner steps
-            for i in range(ORDER):
-                for j in range(ORDER - 1, i - 1, -1):
-                    shifted[j] = shifted[j] - x * shifted[j + 1]
-            w = np.stack([self.rest * self.base.weights, self.base.weights * self.base.x])
-            for j, part in enumerate(shifted):
-                plain, tilted = w @ part
-                result[j] = result[j] + plain
-                result[j + 1] = result[j + 1] + tilted
-        return result
-
-
-def integrand(law, m_r, m, rho_r, rho, cosines, base):
-    """Loss, six velocities and leak at N points, shape (8, N)  [quad.7].
-
-    cosines: None, or the cosines of the angles among the relevant and the given groups.  rho_r and rho may have one
-    column when they do not vary.  For each query, with weights E of the keys: Z = sum E, and the sums of E times m, m^2,
-    K, m K, give its mean, its variance and the entries of G, each a ratio to Z and expanded in y.
+    The seven: E m, E m^2, E m K, E K, the weight of key r, the weight of the query's own key, and all but that of r.
     """
-    D, n, alpha, a, b = law[:5]
-    k, (q, N) = D - 1, m.shape
-    rest, e = k - q, 1 + q
-    x, rho = np.concatenate([m_r[None], m]), np.concatenate([rho_r[None], rho])
-    if rest:
-        x = np.concatenate([x, np.broadcast_to(base.x[:, None], (len(base.x), N))])
-        rho = np.concatenate([rho, np.broadcast_to(base.rho[:, None], (len(base.x), rho.shape[1]))])
-    keys = [(*_given_key(law, i, x, rho, cosines), x[i]) for i in range(e)]
+    a, b, n = law.a, law.b, law.n
+    keys = [_given_key(law, i, x, rho, cosines) for i in range(e)]
+    top = keys[0][0]
+    for score, _ in keys[1:]:
+        top = np.maximum(top, score)
     if rest:
         # keys of the rest: E exp(a m m_j) over m ~ N(0, 1) tilts m to mean a m_j; likewise K to b rho_j
         M = np.full((len(x), 1), law.m_ox)
         M[0] = law.m_or
         ax = a * x
-        score = 0.5 * ax * ax + M
-        own = ax[e:] * x[e:] + law.m_oo
-        if n:
-            score = score + 0.5 * b * b * rho
-            own = own + b * rho[e:]
-    top = keys[0][0]
-    for key in keys[1:]:
-        top = np.maximum(top, key[0])
-    if rest:
+        score = 0.5 * ax * ax + (M + 0.5 * b * b * rho)
+        own = ax[e:] * x[e:] + (law.m_oo + b * rho[e:])
         top = np.maximum(top, score)
         top[e:] = np.maximum(top[e:], own)
-    E = [np.exp(key[0] - top) for key in keys]
-    others = sum(E[1:], np.zeros_like(top))
-    N1, N2, R, NK = (sum((w * factor(key[1], key[2]) for w, key in zip(E, keys)), np.zeros_like(top)) if use else 0.0
-                     for use, factor in ((1, lambda K, v: v), (1, lambda K, v: v * v), (n, lambda K, v: K),
-                                         (n, lambda K, v: v * K)))
-    z = n1 = n2 = r1 = nk1 = np.zeros((1, 1))
-    own_weight = np.zeros((len(x), N))
-    for i in range(1, e):
-        own_weight[i] = E[i][i]
+    sums, slopes = np.zeros((7, *top.shape)), np.zeros((7, *top.shape))
+    for i, (given, K) in enumerate(keys):
+        w = np.exp(given - top)
+        wm = w * x[i]
+        sums[0] += wm
+        sums[1] += wm * x[i]
+        if n:
+            sums[2] += wm * K
+            sums[3] += w * K
+        if i:
+            sums[5, i] = w[i]
+            sums[6] += w
+        else:
+            sums[4] = w
     if rest:
         w = np.exp(score - top)
         count = np.full((len(x), 1), float(rest))
         count[e:] -= 1
-        cw, square = count * w, 1 + ax * ax
+        square = 1 + ax * ax
         z, n1 = w * ax, w * square             # the derivatives in y: one more factor m under the tilted law
-        n2 = z * (2 + square)
-        others += cw
-        N1 += cw * ax
-        N2 += cw * square
-        w = own_weight[e:] = np.exp(own - top[e:])
-        others[e:] += w
-        N1[e:] += w * x[e:]
-        N2[e:] += w * x[e:]**2
+        slopes[0], slopes[1], slopes[6] = n1, z * (2 + square), z
+        sums[0] += count * z
+        sums[1] += count * n1
+        sums[6] += count * w
+        own = np.exp(own - top[e:])
+        own_m = own * x[e:]
+        sums[0, e:] += own_m
+        sums[1, e:] += own_m * x[e:]
+        sums[5, e:] = own
+        sums[6, e:] += own
         if n:
             br = b * rho
-            R += br * cw
-            NK += br * (cw * ax)
-            r1, nk1 = br * z, br * n1
-            R[e:] += w * rho[e:]
-            NK[e:] += w * x[e:] * rho[e:]
-    h = 1 / (others + E[0])
-    slope = z * h
+            slopes[2], slopes[3] = br * n1, br * z
+            sums[2] += count * slopes[3]
+            sums[3] += (count * br) * w
+            sums[2, e:] += own_m * rho[e:]
+            sums[3, e:] += own * rho[e:]
+    return sums, slopes, sums[6] + sums[4]
 
-    def ratio(X0, X1):                         # (X0 + y X1)/(Z0 + y z)
-        x = [X0 * h]
-        x.append(X1 * h - x[0] * slope)
-        for _ in range(ORDER - 1):
-            x.append(-slope * x[-1])
-        return x
 
-    def product(u, v):
-        return [sum(u[i] * v[j - i] for i in range(j + 1)) for j in range(ORDER + 1)]
+def _over_queries(outputs, e, rest, base):
+    """sum_j o_j as coefficients of 1, y, .., y^(order+1), shape (order+2, 7, N), from `outputs` (order+1, 7, J, N)  [quad.4].
 
-    def pull(weight, value):                   # G[i, j] / alpha of one key
-        return product(ratio(weight, 0.0), [value - mbar[0], *(-part for part in mbar[1:])])
+    A query of the rest sees its fellows, whose features sum to y - x; the measure of the rest weighs it by rest + y x.
+    """
+    order = len(outputs) - 1
+    result = np.zeros((order + 2, outputs.shape[1], outputs.shape[3]))
+    outputs[:, :, :e].sum(axis=2, out=result[:-1])
+    if rest:
+        for i in range(order + 1):                                         # (rest + y x) (y - x)^i, coefficients of y
+            shifted = np.zeros((order + 2, len(base.x)))
+            for j in range(i + 1):
+                part = math.comb(i, j) * base.weights * (-base.x)**(i - j)
+                shifted[j] += rest * part
+                shifted[j + 1] += base.x * part
+            result += (shifted @ outputs[i, :, e:]).transpose(1, 0, 2)
+    return result
 
-    mbar = ratio(N1, n1)
-    spread = [x * (s - p) for s, p in zip(ratio(N2, n2), product(mbar, mbar))]
-    queries = _Queries(q, rest, base)
-    pull_r = pull(E[0], x[0])
-    leak = ratio(others, z)
-    polynomials = [queries.total(mbar), queries.total(spread), None, [part[0] for part in pull_r],
-                   queries.total(pull_r, 1), queries.total(pull(own_weight, x), 1)]
-    if n:
-        turn = [s - p for s, p in zip(ratio(NK, nk1), product(mbar, ratio(R, r1)))]
-        polynomials[2] = queries.total(turn)
-    t, t_weights = (base.t, base.t_weights) if rest else (np.zeros(1), np.ones(1))
-    y = np.sqrt(rest) * t[:, None]
-    total = 0.0
-    for part in reversed(polynomials[0]):
-        total = total * y + part
-    f = alpha * total
+
+def polynomials(law, m_r, m, rho_r, rho, cosines, base):
+    """f/alpha, the factors of c in the other five velocities, and the leak, as polynomials in y, (order+2, 7, N)  [quad.5].
+
+    cosines: None, or the cosines of the angles among the relevant and the given groups.  rho_r and rho may have one
+    column when they do not vary.  For each query, with weights E of the keys: Z = sum E, and the sums of E times m, m^2,
+    K, m K, give its mean, its variance and the entries of G, each a ratio to Z and expanded in y.
+    """
+    D, n = law.D, law.n
+    k, (q, N) = D - 1, m.shape
+    rest, e = k - q, 1 + q
+    order = ORDER if rest else 0
+    x, rho = np.concatenate([m_r[None], m]), np.concatenate([rho_r[None], rho])
+    if rest:
+        x = np.concatenate([x, np.broadcast_to(base.x[:, None], (len(base.x), N))])
+        rho = np.concatenate([rho, np.broadcast_to(base.rho[:, None], (len(base.x), rho.shape[1]))])
+    sums, slopes, Z = _keys(law, x, rho, cosines, e, rest, base)
+    h = 1 / Z
+    ratios = np.empty((order + 1, *sums.shape))            # (X0 + y X1)/(Z0 + y Z1), coefficients of y
+    np.multiply(sums, h, out=ratios[0])
+    if order:
+        slope = slopes[6] * h
+        np.multiply(slopes, h, out=ratios[1])
+        ratios[1] -= ratios[0] * slope
+        for i in range(2, order + 1):
+            np.multiply(ratios[i - 1], -slope, out=ratios[i])
+    mbar = ratios[:, 0]
+    for j in range(order, -1, -1):                         # in place, from the top: lower coefficients are still ratios
+        ratios[j, 4] *= x[0] - mbar[0]
+        ratios[j, 5] *= x - mbar[0]
+        ratios[j, 2] -= mbar[0] * ratios[j, 3]
+        for i in range(1, j + 1):
+            ratios[j, 2] -= mbar[i] * ratios[j - i, 3]
+            ratios[j, 4:6] -= mbar[i] * ratios[j - i, 4:6]
+        for i in range(j + 1):
+            ratios[j, 1] -= mbar[i] * mbar[j - i]
+    ratios[:, 1] *= x
+    # now m_j's mean, m_j Var_j, Cov_j, (unused), G[r, j]/alpha, G[j, j]/alpha, leak
+    found = _over_queries(ratios, e, rest, base)
+    found[:-1, 3] = ratios[:, 4, 0]                        # G[r, r]; m_ro is a mean over irrelevant queries
+    found[-1, 3] = 0.0
+    found[:, 4] -= found[:, 3]
+    gain, kappa2 = law.alpha, (0.5 * (D + 1))**2
+    units = np.array([1.0, gain, gain / max(n, 1), kappa2 * gain, kappa2 * gain / k, kappa2 * gain / k, 1 / D])
+    return found * units[:, None]
+
+
+def _horner(found, y):
+    value = found[-1]
+    for part in found[-2::-1]:
+        value = value * y + part
+    return value
+
+
+def _loss_and_factor(f):
+    """log(1 + e^-f) and c = 1/(1 + e^f)."""
     tail = np.exp(-np.abs(f))
-    c = np.where(f < 0, 1.0, tail) / (1 + tail)
-    moments = np.stack([t_weights * y[:, 0]**j for j in range(ORDER + 2)]) @ c             # E c y^j
-    kappa2 = (0.5 * (D + 1))**2
-    units = (1.0, alpha, alpha / max(n, 1), kappa2 * alpha, kappa2 * alpha / k, kappa2 * alpha / k)
-    out = np.zeros((QUANTITIES, N))
-    out[0] = t_weights @ (np.maximum(-f, 0) + np.log1p(tail))
-    for row, unit, polynomial in zip(out[1:], units, polynomials):
-        if polynomial is not None:
-            row += unit * sum(part * moment for part, moment in zip(polynomial, moments))
-    out[7] = sum(part * (t_weights @ y[:, 0]**j) for j, part in enumerate(queries.total(leak))) / D
+    return np.maximum(-f, 0) + np.log1p(tail), np.where(f < 0, 1.0, tail) / (1 + tail)
+
+
+def outcome(law, found, y):
+    """Loss, six velocities and leak, (8, len(y), N), at given y from `polynomials`."""
+    values = _horner(found[:, :, None], y[:, None])
+    loss, c = _loss_and_factor(law.alpha * values[0])
+    values[:6] *= c
+    return np.concatenate([loss[None], values])
+
+
+def integrand(law, m_r, m, rho_r, rho, cosines, base):
+    """Loss, six velocities and leak at N points, with y ~ N(0, rest) integrated by its rule, shape (8, N)  [quad.6].
+
+    Arguments as `polynomials`.
+    """
+    rest = law.D - 1 - len(m)
+    found = polynomials(law, m_r, m, rho_r, rho, cosines, base)
+    t, weights = (base.t, base.t_weights) if rest else (np.zeros(1), np.ones(1))
+    y = np.sqrt(rest) * t
+    powers = weights * y ** np.arange(len(found))[:, None]
+    loss, c = _loss_and_factor(law.alpha * _horner(found[:, 0], y[:, None]))
+    out = np.empty((QUANTITIES, len(m_r)))
+    out[0] = weights @ loss
+    np.einsum("pqn,pn->qn", found[:, :6], powers @ c, out=out[1:7])        # E c y^p times the coefficients
+    out[7] = powers.sum(axis=1) @ found[:, 6]
     return out

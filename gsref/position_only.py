@@ -18,15 +18,20 @@ RELATIVE_ERROR = 1e-13
 
 
 class PositionAttention(NamedTuple):
-    """The attention matrix of position-only scores; `not_rr` is 1 - S_rr, `not_ro` is 1 - S_ro, without cancellation."""
+    """Attention of position-only scores, key first, query second (r relevant, o and i != o irrelevant), and the leaks
+    1 - S_rr and 1 - S_ro, which are never computed as one minus something."""
 
     rr: float
-    not_rr: float
+    orr: float              # irrelevant key, relevant query
     ro: float
-    not_ro: float
     oo: float
-    T: float                # attention that the relevant token receives from all queries
-    B: float                # attention that one irrelevant token receives from all queries
+    io: float
+    leak_r: float
+    leak_o: float
+
+    def received(self, D):
+        """T and B: attention that the relevant group, and one irrelevant group, receive from all queries."""
+        return self.rr + (D - 1) * self.ro, self.orr + self.leak_o
 
 
 def _logistic(x):
@@ -35,23 +40,21 @@ def _logistic(x):
     return (1.0 if x >= 0 else e) / (1.0 + e)
 
 
-def position_attention(D, m_rr, m_ro, m_oo):
-    """S_rr, S_ro, S_oo, their complements, and the attention received  [quad.1].
-
-    S_rr = 1/(1 + (D-1) e^-gap), gap = m_rr D/(D-1);  T = S_rr + (D-1) S_ro,  B = (1 - S_rr)/(D-1) + 1 - S_ro.
-    """
+def position_attention(D, order):
+    """`PositionAttention` of the scores m_rr, m_ro, m_oo of `order`  [population.1]."""
     k = D - 1
-    x = m_rr * D / k - math.log(k)
+    if k == 0:
+        return PositionAttention(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    x = order.m_rr * D / k - math.log(k)
+    others, own = order.m_oo, 1.0
     if D > 2:
-        rest = math.log(D - 2) - (m_ro + m_oo) / (D - 2)                    # log of the other D - 2 keys together
-        top = max(m_oo, rest)
-        others = top + math.log1p(math.exp(min(m_oo, rest) - top))
-        own = _logistic(m_oo - rest)
-    else:
-        others, own = m_oo, 1.0
-    rr, not_rr = _logistic(x), _logistic(-x)
-    ro, not_ro = _logistic(m_ro - others), _logistic(others - m_ro)
-    return PositionAttention(rr, not_rr, ro, not_ro, not_ro * own, rr + k * ro, not_rr / k + not_ro)
+        rest = math.log(D - 2) - (order.m_ro + order.m_oo) / (D - 2)        # log of the other D - 2 keys together
+        top = max(others, rest)
+        own = _logistic(others - rest)
+        others = top + math.log1p(math.exp(-abs(others - rest)))
+    leak_r, leak_o = _logistic(-x), _logistic(others - order.m_ro)
+    io = leak_o * _logistic(rest - order.m_oo) / (D - 2) if D > 2 else 0.0
+    return PositionAttention(_logistic(x), leak_r / k, _logistic(order.m_ro - others), leak_o * own, io, leak_r, leak_o)
 
 
 @lru_cache(maxsize=None)
@@ -61,7 +64,7 @@ def _unit_rule():
 
 
 def half_normal_integrals(beta):
-    """E log(1 + e^(-beta z)),  E z s(-beta z),  E s(beta z) s(-beta z)  for half-normal z = |N(0,1)|, beta >= 0  [quad.2].
+    """E log(1 + e^(-beta z)),  E z s(-beta z),  E s(beta z) s(-beta z)  for half-normal z = |N(0,1)|, beta >= 0  [quad.1].
 
     The integrands live on [0, Z] with Z^2/2 + beta Z = 39, whether the normal density or the layer of width 1/beta cuts
     them; their nearest singularity is at |z| = pi/beta, so one Gauss-Legendre rule scaled to [0, Z] serves every beta.
@@ -75,41 +78,40 @@ def half_normal_integrals(beta):
     return Z * float(density @ np.log1p(e)), Z * float(density @ (z * c)), Z * float(density @ (c / (1 + e)))
 
 
-def position_only(D, alpha, m_rr, m_ro, m_oo):
-    """Loss and the velocities of (alpha, a, b, m_rr, m_ro, m_oo), a and b frozen, at unit sigma  [quad.3].
+def position_only(D, alpha, order):
+    """Loss, the velocities of (alpha, a, b, m_rr, m_ro, m_oo) with a and b frozen, and the leak, at unit sigma.
 
-    Returns two arrays (7,): values (loss first) and absolute errors.  With k = D - 1, tau = B sqrt(k),
-    omega = hypot(T, tau), beta = |alpha| omega and the three integrals I, J, K of [quad.2]
+    Returns two arrays (8,): values and absolute errors  [population.2] [population.3].  `order` gives the scores m_rr,
+    m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega and the integrals I, J, K
 
         loss    = I + beta (1 - T/omega)/sqrt(2 pi)
-        C1      = E c m_r = (1 - T/omega)/sqrt(2 pi) + (T/omega) J,      E c m_i = -alpha B K
-        alpha'  = T C1 - alpha tau^2 K
-        m_rr'   = kappa^2 alpha S_rr (1 - S_rr) X,   X = C1 + alpha B K
-        m_ro'   = kappa^2 alpha S_ro (1 - S_ro) X,   m_oo' = -kappa^2 alpha S_oo S_ro X
+        C1      = E c m_r = (1 - T/omega)/sqrt(2 pi) + (T/omega) J,      E c m_o = -alpha B K
+        alpha'  = T C1 - alpha tau^2 K,      X = C1 + alpha B K
+        m_rr'   = kappa^2 alpha S_rr (1 - S_rr) X,   m_ro' = kappa^2 alpha S_ro (1 - S_ro) X,   m_oo' = -kappa^2 alpha S_oo S_ro X
 
     (alpha < 0: the loss gains |alpha| T sqrt(2/pi), C1 becomes sqrt(2/pi) - C1.)
     No term cancels in the loss; alpha' and, for alpha < 0, X are differences, and the errors are relative to their terms.
     """
-    S = position_attention(D, m_rr, m_ro, m_oo)
+    S = position_attention(D, order)
     k = D - 1
-    tau = S.B * math.sqrt(k)
-    omega = math.hypot(S.T, tau)
+    T, B = S.received(D)
+    tau = B * math.sqrt(k)
+    omega = math.hypot(T, tau)
     beta = abs(alpha) * omega
     I, J, K = half_normal_integrals(beta)
-    folded = (tau / omega) * (tau / (omega + S.T)) / math.sqrt(2 * math.pi)     # (1 - T/omega)/sqrt(2 pi)
+    folded = (tau / omega) * (tau / (omega + T)) / math.sqrt(2 * math.pi)       # (1 - T/omega)/sqrt(2 pi)
     loss = I + beta * folded
-    C1 = folded + S.T / omega * J
-    size = C1                                                                  # sum of absolute terms behind C1
+    C1 = size = folded + T / omega * J                                         # size: sum of the absolute terms of C1
     if alpha < 0:
-        loss += -alpha * S.T * math.sqrt(2 / math.pi)
+        loss += -alpha * T * math.sqrt(2 / math.pi)
         C1, size = math.sqrt(2 / math.pi) - C1, math.sqrt(2 / math.pi) + C1
-    pull, pull_size = alpha * S.B * K, abs(alpha) * S.B * K
-    X, X_size = C1 + pull, size + pull_size
+    pull = alpha * B * K
     kappa = (D + 1) / 2
-    rr, ro, oo = (kappa * kappa * alpha * s for s in (S.rr * S.not_rr, S.ro * S.not_ro, -S.oo * S.ro))
-    values = np.array([loss, S.T * C1 - tau * math.sqrt(k) * pull, 0.0, 0.0, rr * X, ro * X, oo * X])
-    sizes = np.array([loss, S.T * size + tau * math.sqrt(k) * pull_size, 0.0, 0.0,
-                      abs(rr) * X_size, abs(ro) * X_size, abs(oo) * X_size])
+    rr, ro, oo = (kappa * kappa * alpha * s for s in (S.rr * S.leak_r, S.ro * S.leak_o, -S.oo * S.ro))
+    X, X_size = C1 + pull, size + abs(pull)
+    leak = (S.leak_r + k * S.leak_o) / D
+    values = np.array([loss, T * C1 - k * B * pull, 0.0, 0.0, rr * X, ro * X, oo * X, leak])
+    sizes = np.array([loss, T * size + k * B * abs(pull), 0.0, 0.0, abs(rr) * X_size, abs(ro) * X_size, abs(oo) * X_size, leak])
     # an exponential of a score of size x is good to x units in the last place
-    scores = abs(m_rr) + abs(m_ro) + abs(m_oo) + math.log(D)
+    scores = abs(order.m_rr) + abs(order.m_ro) + abs(order.m_oo) + math.log(D)
     return values, (RELATIVE_ERROR + EPS * scores) * sizes

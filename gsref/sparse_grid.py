@@ -38,7 +38,7 @@ def partitions(total, largest=None):
 
 
 def arrangements(partition, k):
-    """k! / ((k - |pi|)! prod_v mult_v(pi)!): in how many ways k tokens can carry the nonzero levels pi  [quad.4]."""
+    """k! / ((k - |pi|)! prod_v mult_v(pi)!): in how many ways k tokens can carry the nonzero levels pi  [quad.2]."""
     count = math.perm(k, len(partition))
     for level in set(partition):
         count //= math.factorial(partition.count(level))
@@ -70,7 +70,7 @@ def _times(left, right):
 
 
 def orbits(base, rules, level, k, least=0):
-    """The Smolyak rule of total level `level` over k tokens, as a tuple of OrbitGroup (q = 0, 1, ..)  [quad.5].
+    """The Smolyak rule of total level `level` over k tokens, as a tuple of OrbitGroup (q = 0, 1, ..)  [quad.3].
 
     sum_{least <= l_1 + .. + l_k <= level} Delta_{l_1} x .. x Delta_{l_k},  Delta_l = Q_l - Q_{l-1},  Q_0 the node `base`.
     `least` = `level` gives the term that the last level adds.
