@@ -37,6 +37,7 @@ ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 1, 1, 2), (0, 2, 1, 1, 2)),
 FEW_FEATURES, FEW_ORTHOGONAL = 4, 2
 COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
 CHUNK = 8000                                   # queries x points at once: some 30 temporaries of it stay in the cache
+NOTHING_KNOWN = 1e300
 SAFETY = 2.5                                  # empirical, see the tests of honest errors
 
 
@@ -150,6 +151,7 @@ class ExchangeableGrid:
         (x, w_x), (rho, w) = normal_rule(n_base), _chi_square(n_rho, self.law.n)
         base = Base(np.repeat(x, len(rho)), np.tile(rho, len(x)), np.outer(w_x, w).ravel(), 
                     *normal_trapezoid(int(n_y * self.wide), reach))
+        w_r = w_r / w_r.sum()                  # constants exactly
         return Inner(np.repeat(m_r, len(rho_r)), np.tile(rho_r, len(m_r)), np.outer(w_r, w_rho).ravel(), base)
 
     def _integrate(self, m, weights, inner, rho=None, angles=None):
@@ -165,10 +167,11 @@ class ExchangeableGrid:
             rho_r = inner.rho_r[:1] if steady else inner.rho_r[f]
             rho_m = np.full((q, len(rho_r)), float(n)) if rho is None else rho[orbit].T
             c = None if cosines is None else np.moveaxis(cosines[angle], 0, -1)
-            h = integrand(self.law, inner.m_r[f], m[orbit].T, rho_r, rho_m, c, inner.base)
             w = weights[orbit] * inner.weights[f] * angle_weights[angle]
-            value += h @ w
-            size += np.abs(h) @ np.abs(w)
+            with np.errstate(over="ignore", invalid="ignore"):             # far outside the range the expansion overflows
+                h = integrand(self.law, inner.m_r[f], m[orbit].T, rho_r, rho_m, c, inner.base)
+                value += h @ w
+                size += np.abs(h) @ np.abs(w)
         return Sum(value, np.finfo(float).eps * size, total)
 
     def feature_term(self, level, fine):
@@ -275,14 +278,17 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     """Value (8,), error (8,), nodes: the parts of the grid are refined, each as its error demands, until `worst` <= rtol.
 
     `worst(value, error)` is the relative error that counts.  Where the terms do not fall the grid is out of its range:
-    it stops, and its error says so.
+    it stops, and its error says so (if nothing is known: value 0, error `NOTHING_KNOWN`).
     """
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
     state = [2, min(max(round(-0.75 * math.log10(rtol)), 2), 7), 1]        # level, fine, row
     limits = len(RULES), len(FINE) - 1, len(ORTHOGONAL) - 1
     history, before = [], None
     while True:
-        found = grid.estimate(*state)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = grid.estimate(*state)
+        if not np.all(np.isfinite(found.value) & np.isfinite(found.error)):
+            return np.zeros(QUANTITIES), np.full(QUANTITIES, NOTHING_KNOWN), grid.nodes
         error = found.error
         if before is not None:                 # no credit for an error estimate that the refinement itself contradicts
             error = np.maximum(error, 0.5 * np.maximum(np.abs(found.value - before.value) - before.error, 0.0))

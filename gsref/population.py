@@ -114,9 +114,10 @@ def _evaluate(problem, law, rule, rtol, max_nodes, seed):
     lengths = units[1:7] / velocity_scales(problem)
 
     def worst(value, error):
-        with np.errstate(invalid="ignore"):                                # 0/0 where nothing moves: not an error
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            loss = error[0] / value[0]
             velocity = np.max(error[1:7] * lengths) / np.max(np.abs(value[1:7]) * lengths)
-        return max(error[0] / value[0], 0.0 if np.isnan(velocity) else velocity)
+        return max(loss, 0.0 if np.isnan(velocity) else velocity)          # 0/0 where nothing moves is no error
 
     T, B = position_attention(law.D, law).received(law.D)
     s_irr = abs(law.alpha) * B * np.sqrt(law.D - 1)
