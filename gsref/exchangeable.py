@@ -27,12 +27,12 @@ FINE = ((6, 11, 4.0, 5), (9, 13, 4.5, 7), (12, 15, 5.0, 9), (18, 19, 5.5, 11), (
 # Q_l, l = 1, 2, ..: Gauss rules with 5, 7, .. nodes for the feature m of a group
 RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
 # (fine rule, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row about one digit better
-ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 1, 1, 2), (0, 2, 1, 1, 2)),
-              ((1, 0, 2, 2, 0), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
+ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
+              ((1, 0, 2, 2, 0), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
               ((2, 0, 3, 3, 0), (2, 7, 2, 2, 2), (1, 5, 1, 1, 2), (0, 3, 1, 1, 2)),
-              ((3, 0, 4, 4, 0), (3, 7, 3, 3, 2), (1, 5, 2, 2, 2), (0, 3, 1, 1, 2)),
-              ((4, 0, 5, 5, 0), (4, 9, 3, 3, 3), (2, 7, 2, 2, 2), (1, 4, 1, 1, 2)),
-              ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 1, 1, 2)))
+              ((3, 0, 4, 4, 0), (3, 7, 3, 3, 2), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
+              ((4, 0, 5, 5, 0), (4, 9, 3, 3, 3), (2, 7, 2, 2, 2), (1, 4, 2, 1, 2)),
+              ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 2, 1, 2)))
 # the same for the two sums that are taken with all groups given, where there are few of them
 FEW_FEATURES, FEW_ORTHOGONAL = 4, 2
 COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
@@ -123,7 +123,8 @@ class Estimate(NamedTuple):
 
     @property
     def error(self):
-        return self.features + self.fine + self.orthogonal
+        """The parts have independent causes and are each larger than what they bound: their root sum of squares."""
+        return np.sqrt(self.features**2 + self.fine**2 + self.orthogonal**2)
 
 
 class ExchangeableGrid:
@@ -240,16 +241,16 @@ class ExchangeableGrid:
                 0.3 * fine_gap + 0.1 * _size(fine_gap, scale) * scale + now.rounding)
 
     def _many(self, level, fine):
-        terms = [self.feature_term(l, max(fine - l, 1)) for l in range(level + 1)]
+        used = [max(fine - l, 1 if l <= fine else 0) for l in range(level + 1)]
+        terms = [self.feature_term(l, j) for l, j in enumerate(used)]
         value = sum(term.value for term in terms)
         scale = self.scale(value)
         sizes = [_size(term.value, scale) for term in terms]
         error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1).value) + sum(term.rounding for term in terms)
-        off = [None] + [_size(self.feature_term(1, j).value - terms[1].value, scale) for j in range(1, max(fine - 1, 2))]
-        for l, s in enumerate(sizes[1:], 1):
-            j = max(fine - l, 1)
-            relative = (off[j] if j < min(len(off), fine - 1) else 0.2 * off[-1]) / max(sizes[1], 1e-300)
-            error = error + relative * s * scale
+        off = {j: _size(self.feature_term(1, j).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
+        off[used[1]] = 0.2 * off[used[1] - 1]
+        for j, size in zip(used[1:], sizes[1:]):
+            error = error + off[j] / max(sizes[1], 1e-300) * size * scale
         return value, _tail(terms[-1].value, sizes, scale), error
 
     def _orthogonal(self, row, scale):
@@ -259,13 +260,15 @@ class ExchangeableGrid:
             gap = np.abs(now.value - before.value)
             return now.value, 0.5 * gap + 0.1 * _size(gap, scale) * scale + now.rounding
         terms = [self.orthogonal_term(o, ORTHOGONAL[row][o]) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
+        sizes = [_size(term.value, scale) for term in terms]
         error = sum(term.rounding for term in terms)
         for o, term in enumerate(terms):
-            known = o < len(ORTHOGONAL[row - 1])
+            known = o < len(ORTHOGONAL[row - 1])           # a term that is new in this row is taken to be good to 15 %
             gap = np.abs(term.value - (self.orthogonal_term(o, ORTHOGONAL[row - 1][o]).value if known else 0.0))
-            error = error + (0.25 if known else 0.3) * (gap + 0.3 * _size(gap, scale) * scale)
+            error = error + (0.25 if known else 0.15) * (gap + 0.3 * _size(gap, scale) * scale)
         if len(terms) <= k:
-            error = error + 0.3 * (np.abs(terms[-1].value) + 0.3 * _size(terms[-1].value, scale) * scale)
+            ratio = min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0)
+            error = error + ratio * (np.abs(terms[-1].value) + 0.3 * sizes[-1] * scale)
         return sum(term.value for term in terms), error
 
 
@@ -281,7 +284,7 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     it stops, and its error says so (if nothing is known: value 0, error `NOTHING_KNOWN`).
     """
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
-    state = [2, min(max(round(-0.75 * math.log10(rtol)), 2), 7), 1]        # level, fine, row
+    state = [2, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]    # level, fine, row
     limits = len(RULES), len(FINE) - 1, len(ORTHOGONAL) - 1
     history, before = [], None
     while True:
@@ -295,7 +298,8 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
         before = found
         total = worst(found.value, error)
         history.append(total)
-        wanted = [worst(found.value, part) > rtol / 3 for part in (found.features, found.fine, found.orthogonal)]
+        parts = [worst(found.value, part) for part in (found.features, found.fine, found.orthogonal)]
+        wanted = [part > max(rtol, max(parts)) / 3 for part in parts]
         stuck = any(want and now == limit for want, now, limit in zip(wanted, state, limits))
         stalled = len(history) > 2 and min(history[-2:]) > 0.5 * history[-3]
         if total <= rtol or not total < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:

@@ -5,7 +5,9 @@ groups) and randomised quasi-Monte Carlo (anything).  Every value comes with an 
 its rule.  Source: derivations/04_population.md and 06_quadrature.md.
 """
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from gsref.conditional import reduced_sample, rqmc, tensor
 from gsref.exchangeable import ExchangeableGrid, sparse_grid
 from gsref.mean_token import Law
 from gsref.order import OrderParameters, check_fits, rest_scores
-from gsref.position_only import position_attention, position_only
+from gsref.position_only import NODES, position_attention, position_only
 from gsref.problem import Problem
 
 __all__ = ["MODES", "Population", "RULES", "population", "position_attention", "reduced_sample", "velocity_scales"]
@@ -53,10 +55,15 @@ def velocity_scales(problem):
     l; measured in units of 1/l all six have the same learning rate, and the velocity is as long as that of (v, W)
     (up to the small overlap of m_ro and m_oo).
     """
-    D, d, kappa = problem.D, problem.d, problem.kappa
+    return 1 / np.array(_lengths(problem.d, problem.D))
+
+
+@lru_cache(maxsize=256)
+def _lengths(d, D):
+    kappa = (D + 1) / 2
     spread = (D - 1) / (D - 2) if D > 2 else 2.0                     # |column|^2 of a unit of m_ro or m_oo
-    lengths_squared = [1, 1, max(d - 1, 1), D / max(D - 1, 1) / kappa**2, *2 * [max(D - 1, 1) * spread / kappa**2]]
-    return 1 / np.sqrt(np.array(lengths_squared, dtype=float))
+    column = math.sqrt(max(D - 1, 1) * spread) / kappa
+    return 1.0, 1.0, math.sqrt(max(d - 1, 1)), math.sqrt(D / max(D - 1, 1)) / kappa, column, column
 
 
 def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2**22, seed=0):
@@ -87,53 +94,65 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
     if rule != "auto" and rule not in allowed:
         raise ValueError(f"rule: got {rule!r}, expected one of auto, {', '.join(allowed)}"
                          f" at mode={mode}, d={problem.d}, D={problem.D}")
-    law = _law(problem, order)
-    best = None
-    for name in (allowed if rule == "auto" else (rule,)):
-        result = _evaluate(problem, law, name, rtol, max_nodes, seed)
-        if best is None or result[0] < best[0]:
-            best = result
-        if best[0] <= rtol:
-            break
-    worst, value, error, n_nodes, name = best
-    return Population(float(value[0]), OrderParameters.from_array(value[1:7]), float(error[0]),
-                      OrderParameters.from_array(error[1:7]), float(value[7]), name, n_nodes, bool(worst <= rtol))
-
-
-def _law(problem, order):
-    """The order parameters at unit sigma."""
     s = problem.sigma
-    return Law(problem.D, problem.d - 1, order.alpha * s, order.a * s**2, order.b * s**2,
-               order.m_rr, order.m_ro, order.m_oo, *rest_scores(problem.D, order))
+    units = (1.0, s, s * s, s * s, 1.0, 1.0, 1.0, 1.0)                     # from unit sigma to that of the problem
+    lengths = tuple(unit * length for unit, length in zip(units[1:], _lengths(problem.d, problem.D)))
+    if flat:
+        value, error = position_only(problem.D, order.alpha * s, order)
+        found = _worst(value, error, lengths), value, error, NODES, "one_dimensional"
+    else:
+        reduced, found = reduced_law(problem, order), None
+        for name in (allowed if rule == "auto" else (rule,)):
+            new = _evaluate(reduced, lengths, name, rtol, max_nodes, seed)
+            if found is None or new[0] < found[0]:
+                found = new
+            if found[0] <= rtol:
+                break
+    worst, value, error, n_nodes, name = found
+    if problem.D == 2:                         # one irrelevant group: the two velocities are one and the same
+        value[6], error[6] = -value[5], error[5]
+    value, error = ([float(x * unit) for x, unit in zip(numbers, units)] for numbers in (value, error))
+    return Population(value[0], OrderParameters(*value[1:7]), error[0], OrderParameters(*error[1:7]), value[7], name,
+                      n_nodes, bool(worst <= rtol))
 
 
-def _evaluate(problem, law, rule, rtol, max_nodes, seed):
-    """(worst relative error, value (8,), error (8,), nodes, rule); the relative error is the one that rtol is about."""
-    s = problem.sigma
-    units = np.array([1.0, s, s**2, s**2, 1.0, 1.0, 1.0, 1.0])             # from unit sigma to that of the problem
-    lengths = units[1:7] / velocity_scales(problem)
+def _worst(value, error, lengths):
+    """The relative error that rtol is about; infinite where an error stands beside nothing."""
+    moved = max(abs(v) * length for v, length in zip(value[1:7], lengths))
+    missed = max(e * length for e, length in zip(error[1:7], lengths))
+    velocity = missed / moved if moved else (math.inf if missed else 0.0)
+    return max(error[0] / value[0] if value[0] else math.inf, velocity)
+
+
+def reduced_law(problem, order):
+    """What the rules need, at unit sigma: the `Law`, the width over which the loss changes with the relevant feature,
+    and the standard deviation of the part of f that the irrelevant groups contribute."""
+    s, D = problem.sigma, problem.D
+    law = Law(D, problem.d - 1, order.alpha * s, order.a * s**2, order.b * s**2, order.m_rr, order.m_ro, order.m_oo,
+              *rest_scores(D, order))
+    T, B = position_attention(D, law).received(D)
+    s_irr = abs(law.alpha) * B * math.sqrt(D - 1)
+    layer = min(1.0, (1.0 + s_irr) / max(abs(law.alpha) * T, 1e-300))
+    return law, layer, s_irr
+
+
+def _evaluate(reduced, lengths, rule, rtol, max_nodes, seed):
+    """(worst relative error, value (8,), error (8,), nodes, rule) at unit sigma."""
+    law, layer, s_irr = reduced
 
     def worst(value, error):
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            loss = error[0] / value[0]
-            velocity = np.max(error[1:7] * lengths) / np.max(np.abs(value[1:7]) * lengths)
-        return max(loss, 0.0 if np.isnan(velocity) else velocity)          # 0/0 where nothing moves is no error
+        return _worst(value.tolist(), error.tolist(), lengths)
 
-    T, B = position_attention(law.D, law).received(law.D)
-    s_irr = abs(law.alpha) * B * np.sqrt(law.D - 1)
-    layer = min(1.0, (1.0 + s_irr) / max(abs(law.alpha) * T, 1e-300))      # width over which the loss changes with m_r
-    if rule == "one_dimensional":
-        value, error = position_only(law.D, law.alpha, law)
-        n_nodes = 1
-    elif rule == "sparse_grid":
-        value, error, n_nodes = sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes)
+    def met(value, error):
+        return worst(value, error) <= rtol
+
+    if rule == "sparse_grid":
+        value, error, n_nodes = sparse_grid(law, layer, s_irr, np.array(lengths), worst, rtol, max_nodes)
     elif rule == "tensor":
-        value, error, n_nodes = tensor(law, layer, lambda v, e: worst(v, e) <= rtol, max_nodes)
+        value, error, n_nodes = tensor(law, layer, met, max_nodes)
     else:
-        grid = ExchangeableGrid(law, layer, s_irr, lengths)
+        grid = ExchangeableGrid(law, layer, s_irr, np.array(lengths))
         expected, rough = grid.feature_term(0, 8).value, grid.feature_term(0, 7).value
         known = np.all(np.abs(expected - rough)[:7] <= 1e-9 * grid.scale(expected)[:7])  # else of no use for sampling
-        value, error, n_nodes = rqmc(law, layer, lambda v, e: worst(v, e) <= rtol, max_nodes, seed, expected if known else None)
-    if law.D == 2:                             # one irrelevant group: the two velocities are one and the same
-        value[6], error[6] = -value[5], error[5]
-    return worst(value, error), value * units, error * units, int(n_nodes), rule
+        value, error, n_nodes = rqmc(law, layer, met, max_nodes, seed, expected if known else None)
+    return worst(value, error), value, error, int(n_nodes), rule

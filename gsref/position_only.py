@@ -81,7 +81,7 @@ def half_normal_integrals(beta):
 def position_only(D, alpha, order):
     """Loss, the velocities of (alpha, a, b, m_rr, m_ro, m_oo) with a and b frozen, and the leak, at unit sigma.
 
-    Returns two arrays (8,): values and absolute errors  [population.2] [population.3].  `order` gives the scores m_rr,
+    Returns two lists of 8 floats: values and absolute errors  [population.2] [population.3].  `order` gives the scores m_rr,
     m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega and the integrals I, J, K
 
         loss    = I + beta (1 - T/omega)/sqrt(2 pi)
@@ -110,8 +110,9 @@ def position_only(D, alpha, order):
     rr, ro, oo = (kappa * kappa * alpha * s for s in (S.rr * S.leak_r, S.ro * S.leak_o, -S.oo * S.ro))
     X, X_size = C1 + pull, size + abs(pull)
     leak = (S.leak_r + k * S.leak_o) / D
-    values = np.array([loss, T * C1 - k * B * pull, 0.0, 0.0, rr * X, ro * X, oo * X, leak])
-    sizes = np.array([loss, T * size + k * B * abs(pull), 0.0, 0.0, abs(rr) * X_size, abs(ro) * X_size, abs(oo) * X_size, leak])
     # an exponential of a score of size x is good to x units in the last place
-    scores = abs(order.m_rr) + abs(order.m_ro) + abs(order.m_oo) + math.log(D)
-    return values, (RELATIVE_ERROR + EPS * scores) * sizes
+    unit = RELATIVE_ERROR + EPS * (abs(order.m_rr) + abs(order.m_ro) + abs(order.m_oo) + math.log(D))
+    X_unit = X_size * unit
+    return ([loss, T * C1 - k * B * pull, 0.0, 0.0, rr * X, ro * X, oo * X, leak],
+            [unit * loss, unit * (T * size + k * B * abs(pull)), 0.0, 0.0, abs(rr) * X_unit, abs(ro) * X_unit,
+             abs(oo) * X_unit, unit * leak])

@@ -7,7 +7,8 @@ Knows no model.  Source: derivations/06_quadrature.md.
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri, roots_genlaguerre, roots_hermitenorm, roots_jacobi, roots_legendre
+from scipy.linalg import eigh_tridiagonal
+from scipy.special import ndtri, roots_hermitenorm, roots_legendre
 
 
 def _frozen(*arrays):
@@ -35,11 +36,20 @@ def normal_trapezoid(n, reach):
     return _frozen(x, w / w.sum())
 
 
+def _gauss(diagonal, squares):
+    """Gauss rule of a probability measure from the recurrence of its orthogonal polynomials (Golub and Welsch).
+
+    Weights are squares of eigenvector components and sum to one: nothing overflows, as moments of other scalings do.
+    """
+    nodes, vectors = eigh_tridiagonal(diagonal, np.sqrt(squares))
+    return _frozen(nodes, vectors[0]**2)
+
+
 @lru_cache(maxsize=256)
 def chi_square_rule(n, freedom):
     """n-node Gauss rule for E h(rho), rho ~ chi^2 with `freedom` degrees: exact for degree 2n - 1 in rho."""
-    x, w = roots_genlaguerre(n, freedom / 2 - 1)
-    return _frozen(2 * x, w / w.sum())
+    k = np.arange(n)
+    return _gauss(4.0 * k + freedom, 4.0 * k[1:] * (k[1:] + freedom / 2 - 1))
 
 
 @lru_cache(maxsize=256)
@@ -47,8 +57,9 @@ def cosine_rule(n, dimension):
     """n-node Gauss rule for E h(cos theta), theta the angle of independent uniform directions in R^dimension."""
     if dimension == 1:
         return _frozen(np.array([-1.0, 1.0]), np.array([0.5, 0.5]))
-    x, w = roots_jacobi(n, (dimension - 3) / 2, (dimension - 3) / 2)
-    return _frozen(x, w / w.sum())
+    k = np.arange(2, n)
+    squares = k * (k + dimension - 3) / ((2 * k + dimension - 2) * (2 * k + dimension - 4.0))
+    return _gauss(np.zeros(n), np.concatenate([[1 / dimension], squares])[:n - 1])
 
 
 @lru_cache(maxsize=64)

@@ -41,6 +41,7 @@ ALLOWED = {
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report",
     "metalearner":   "arguments quadrature report descent",
+    "bench":         "commands order problem population exchangeable",
     # pictures
     "plots":         "arguments files report late_phase",
 }
