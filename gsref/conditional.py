@@ -12,7 +12,7 @@ Source: derivations/04_population.md and 06_quadrature.md.
 import numpy as np
 from scipy.special import expit, gammaincinv, ndtr, stdtrit
 
-from gsref.mean_token import Base, outcome, polynomials
+from gsref.mean_token import outcome, polynomials
 from gsref.model import logistic_loss
 from gsref.quadrature import (chi_square_rule, cosine_rule, half_normal_rule, normal_rule, shifted_half_normal_rule,
                               sobol_normals)
@@ -149,21 +149,21 @@ def tensor_points(d, D, n):
 
 # ---- randomised quasi-Monte Carlo, for any number of groups
 
-def rqmc(law, layer, met, max_nodes, seed, expected=None):
+def rqmc(law, layer, met, max_nodes, seed, control=None):
     """Randomised quasi-Monte Carlo over the irrelevant groups; value (8,), error (8,), nodes  [quad.10].
 
     16 independent replicates, each a scrambled Sobol sequence for the groups and a randomly shifted trapezoidal rule
     for the relevant feature: every replicate is unbiased, whatever the integrand, and the error is 3.3 standard errors
     of their mean (Student, 15 degrees of freedom: each quantity exceeds it with probability 0.5 %).
     Points m and -m are taken together: terms odd in the irrelevant features cancel exactly.
-    `expected` (8,): the expectation of the mean-group approximation `surrogate`; if given, the difference from it is
-    sampled wherever that has the smaller variance in the first block.
+    control: None, or (base, expected): the `Base` of the mean-group approximation `surrogate` and its expectation (8,);
+    the difference from it is then sampled wherever that has the smaller variance in the first block.
     """
     bound = stdtrit(REPLICATES - 1, 0.9975) / np.sqrt(REPLICATES)
     first, count, cost, Q = 0, 16, 0, 24
     shifts = np.random.default_rng([seed, 2]).random(REPLICATES)
     rules = [shifted_half_normal_rule(Q, layer, shift) for shift in shifts]
-    approximations = [None if expected is None else surrogate(law, *rule) for rule in rules]
+    approximations = [control and surrogate(law, *rule, control[0]) for rule in rules]
     sums, use = np.zeros((REPLICATES, 2, 8)), None
 
     def block(replicate):
@@ -172,7 +172,7 @@ def rqmc(law, layer, met, max_nodes, seed, expected=None):
         for i in _blocks(law.D, 2 * count, Q):
             part = [array[i] for array in points]
             h += conditional_sums(law, *rules[replicate], *part).sum(axis=0)
-            if expected is not None:
+            if control:
                 g += approximations[replicate](part[0].sum(axis=1)).sum(axis=0)
         return h / 2, h / 2 - g / 2
 
@@ -182,8 +182,8 @@ def rqmc(law, layer, met, max_nodes, seed, expected=None):
         cost += 2 * count * REPLICATES * Q
         first, count = first + count, first + count
         if use is None:
-            use = np.zeros(8, int) if expected is None else np.argmin(sums.std(axis=0), axis=0)
-            offset = np.where(use == 1, 0.0 if expected is None else expected, 0.0)
+            use = np.argmin(sums.std(axis=0), axis=0) if control else np.zeros(8, int)
+            offset = np.where(use == 1, control[1], 0.0) if control else 0.0
         means = sums[:, use, np.arange(8)] / first
         value = means.mean(axis=0) + offset
         error = bound * means.std(axis=0, ddof=1) + 1e-8 * np.abs(value)
@@ -191,10 +191,8 @@ def rqmc(law, layer, met, max_nodes, seed, expected=None):
             return value, error, cost
 
 
-def surrogate(law, m_r, w_r):
-    """y (N,) -> (N, 8): the outputs with all irrelevant groups replaced by their mean and their sum y, rho by n  [quad.9]."""
-    x, w = normal_rule(13)
-    base = Base(x, np.full(len(x), float(law.n)), w, np.zeros(1), np.ones(1))
+def surrogate(law, m_r, w_r, base):
+    """y (N,) -> (N, 8): the outputs with all irrelevant groups replaced by their mean and their sum y, rho by n."""
     found = polynomials(law, m_r, np.zeros((0, len(m_r))), np.full(1, float(law.n)), np.zeros((0, 1)), None, base)
     return lambda y: (outcome(law, found, y) @ w_r).T
 

@@ -21,18 +21,23 @@ from gsref.mean_token import QUANTITIES, Base, integrand
 from gsref.quadrature import chi_square_rule, cosine_rule, half_normal_rule, normal_rule, normal_trapezoid
 from gsref.sparse_grid import orbits
 
-# nodes for m_r, nodes for y and their reach, nodes for a group of the rest as a query; each a digit better; empirical
-FINE = ((6, 11, 4.0, 5), (9, 13, 4.5, 7), (12, 15, 5.0, 9), (18, 19, 5.5, 11), (26, 23, 6.0, 13), (36, 27, 6.5, 15),
-        (48, 33, 7.2, 17), (64, 41, 8.0, 19), (90, 55, 8.5, 23))
+# nodes for m_r; each a digit better than the one before
+RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
+# nodes for y, their reach, and nodes for a group of the rest as a query.  They define H_q, and differences in q and sums
+# over q make sense only with the same ones throughout; y needs its accuracy, the queries only the quick decrease of terms
+REST = ((11, 4.0, 5), (13, 4.5, 7), (15, 5.0, 7), (19, 5.5, 7), (21, 5.5, 7), (25, 6.0, 9), (31, 6.8, 11), (41, 7.6, 13),
+        (55, 8.2, 15))
 # Q_l, l = 1, 2, ..: Gauss rules with 5, 7, .. nodes for the feature m of a group
 RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
-# (fine rule, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row about one digit better
+# (index into RELEVANT, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row a digit better, with
+# REST[ROW_REST[row]]
 ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
               ((1, 0, 2, 2, 0), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
-              ((2, 0, 3, 3, 0), (2, 7, 2, 2, 2), (1, 5, 1, 1, 2), (0, 3, 1, 1, 2)),
-              ((3, 0, 4, 4, 0), (3, 7, 3, 3, 2), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
-              ((4, 0, 5, 5, 0), (4, 9, 3, 3, 3), (2, 7, 2, 2, 2), (1, 4, 2, 1, 2)),
-              ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 3, 3, 3), (1, 5, 2, 1, 2)))
+              ((2, 0, 3, 3, 0), (2, 7, 2, 2, 3), (1, 5, 1, 1, 2), (0, 3, 1, 1, 2)),
+              ((3, 0, 4, 4, 0), (3, 7, 3, 3, 3), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
+              ((4, 0, 5, 5, 0), (4, 9, 3, 3, 4), (1, 5, 2, 2, 3), (0, 4, 2, 1, 2)),
+              ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 2, 2, 3), (1, 5, 2, 1, 2)))
+ROW_REST = (1, 2, 2, 3, 4, 5)
 # the same for the two sums that are taken with all groups given, where there are few of them
 FEW_FEATURES, FEW_ORTHOGONAL = 4, 2
 COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
@@ -93,7 +98,7 @@ def _multisets(n_m, n_rho, n, q):
 
 @lru_cache(maxsize=None)
 def angle_rule(q, n, n_cosine):
-    """Gram matrices (C, q+1, q+1) of q + 1 independent uniform directions in R^n, and weights (C,)  [quad.8].
+    """Gram matrices (C, q+1, q+1) of q + 1 independent uniform directions in R^n, and weights (C,)  [quad.7].
 
     Cosines c_i of q directions with the first one by the Gauss rule; what is left of them are q directions in R^(n-1):
     c_ij = c_i c_j + sqrt(1 - c_i^2) sqrt(1 - c_j^2) c'_ij.  All moments are right up to degree 2 n_cosine - 1 in each
@@ -137,6 +142,7 @@ class ExchangeableGrid:
     def __init__(self, law, layer, s_irr, lengths):
         self.law, self.layer, self.lengths = law, layer, lengths
         self.wide = min(1 + max(0.0, s_irr - 1), 20.0)                     # the loss changes faster with y: more nodes
+        self.trust = 0.1 * min(max(1.0, s_irr / 1.5), 3.0)                 # terms alternate more where y matters more
         self.done, self.nodes = {}, 0
 
     def _once(self, key, compute):
@@ -145,14 +151,15 @@ class ExchangeableGrid:
             self.nodes += self.done[key].nodes
         return self.done[key]
 
-    def _inner(self, fine, n_rho_r, n_rho):
-        """The nodes of FINE[fine], with n_rho_r and n_rho nodes for |w|^2 of the relevant group and of the rest."""
-        n_r, n_y, reach, n_base = FINE[fine]
-        (m_r, w_r), (rho_r, w_rho) = half_normal_rule(n_r, self.layer), _chi_square(n_rho_r, self.law.n)
-        (x, w_x), (rho, w) = normal_rule(n_base), _chi_square(n_rho, self.law.n)
-        base = Base(np.repeat(x, len(rho)), np.tile(rho, len(x)), np.outer(w_x, w).ravel(), 
-                    *normal_trapezoid(int(n_y * self.wide), reach))
+    def _inner(self, fine, n_rho_r, rest, n_rho):
+        """The nodes of RELEVANT[fine] and REST[rest], with n_rho_r and n_rho nodes for |w|^2 of the relevant group and
+        of the rest."""
+        n_y, reach, n_base = REST[rest]
+        (m_r, w_r), (rho_r, w_rho) = half_normal_rule(RELEVANT[fine], self.layer), _chi_square(n_rho_r, self.law.n)
         w_r = w_r / w_r.sum()                  # constants exactly
+        (x, w_x), (rho, w) = normal_rule(n_base), _chi_square(n_rho, self.law.n)
+        base = Base(np.repeat(x, len(rho)), np.tile(rho, len(x)), np.outer(w_x, w).ravel(),
+                    *normal_trapezoid(int(n_y * self.wide), reach))
         return Inner(np.repeat(m_r, len(rho_r)), np.tile(rho_r, len(m_r)), np.outer(w_r, w_rho).ravel(), base)
 
     def _integrate(self, m, weights, inner, rho=None, angles=None):
@@ -175,38 +182,41 @@ class ExchangeableGrid:
                 size += np.abs(h) @ np.abs(w)
         return Sum(value, np.finfo(float).eps * size, total)
 
-    def feature_term(self, level, fine):
-        """t_level with the fine rule FINE[fine]."""
+    def feature_term(self, level, fine, rest):
+        """t_level with RELEVANT[fine] and REST[rest]."""
         def compute():
-            inner = self._inner(fine, 1, 1)
+            inner = self._inner(fine, 1, rest, 1)
             return sum((self._integrate(m, weights, inner) for m, weights in _increment(level, self.law.D - 1)), ZERO)
-        return self._once((level, fine), compute)
+        return self._once((level, fine, rest), compute)
 
     def complete_term(self, n_m, fine):
         """The sum of all t_l: every group given, n_m nodes each."""
         def compute():
             m, _, weights = _multisets(n_m, 1, self.law.n, self.law.D - 1)
-            return self._integrate(m, weights, self._inner(fine, 1, 1))
+            return self._integrate(m, weights, self._inner(fine, 1, 0, 1))
         return self._once(("complete", n_m, fine), compute)
 
-    def _change(self, q, sizes):
+    def _change(self, q, sizes, rest):
         """D_q = H_q(with w) - H_q(without): what the orthogonal parts of q given groups and of the rest change."""
         fine, n_m, n_rho, n_rho_r, n_cosine = sizes
         n = self.law.n
         m, rho, weights = _multisets(n_m, n_rho, n, q)
-        with_w = self._integrate(m, weights, self._inner(fine, n_rho_r, n_rho), rho, angle_rule(q, n, n_cosine) if q else None)
+        angles = angle_rule(q, n, n_cosine) if q else None
+        with_w = self._integrate(m, weights, self._inner(fine, n_rho_r, rest, n_rho), rho, angles)
         m, _, weights = _multisets(n_m, 1, n, q)
-        return with_w + self._integrate(m, weights, self._inner(fine, 1, 1)).times(-1)
+        return with_w + self._integrate(m, weights, self._inner(fine, 1, rest, 1)).times(-1)
 
-    def orthogonal_term(self, order, sizes):
-        """T_order = C(k, order) times the order-th difference in q of D_q  [quad.8]."""
+    def orthogonal_term(self, order, row):
+        """T_order = C(k, order) times the order-th difference in q of D_q, with ORTHOGONAL[row]  [quad.8]."""
+        sizes, rest = ORTHOGONAL[row][order], ROW_REST[row]
+
         def compute():
             total = ZERO
             for q in range(order + 1):
                 if q or sizes[2:4] != (1, 1):  # else nothing varies: D_0 = 0
-                    total += self._change(q, sizes).times((-1)**(order - q) * math.comb(order, q))
+                    total += self._change(q, sizes, rest).times((-1)**(order - q) * math.comb(order, q))
             return total.times(math.comb(self.law.D - 1, order))
-        return self._once((order, *sizes), compute)
+        return self._once(("T", order, rest, *sizes), compute)
 
     def scale(self, value):
         """Units (8,) in which errors are compared: the loss, the largest velocity at equal learning rates, one."""
@@ -214,10 +224,11 @@ class ExchangeableGrid:
         return np.concatenate([[abs(value[0])], largest / self.lengths, [1.0]])
 
     def estimate(self, level, fine, row):
-        """Value and error of the terms t_0..t_level with fine rules FINE[fine], FINE[fine-1], .., and ORTHOGONAL[row].
+        """Value and error of the terms t_0..t_level with RELEVANT[fine], [fine-1], .. and REST[fine], and of T_0, .. with
+        ORTHOGONAL[row].
 
         The three errors  [quad.9]:  features: the next terms, from the geometric decrease of the last ones;
-        fine: difference from the next coarser fine rule, carried over to higher terms relative to t_1;
+        fine: difference from the next coarser rules for m_r and y, carried over to higher terms relative to t_1;
         orthogonal: difference from the row before, and the next order as a share of the last one.
         Where all groups are given, the first is the difference from two nodes less.
         """
@@ -242,30 +253,53 @@ class ExchangeableGrid:
 
     def _many(self, level, fine):
         used = [max(fine - l, 1 if l <= fine else 0) for l in range(level + 1)]
-        terms = [self.feature_term(l, j) for l, j in enumerate(used)]
+        terms = [self.feature_term(l, j, fine) for l, j in enumerate(used)]
         value = sum(term.value for term in terms)
         scale = self.scale(value)
         sizes = [_size(term.value, scale) for term in terms]
-        error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1).value) + sum(term.rounding for term in terms)
-        off = {j: _size(self.feature_term(1, j).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
+        error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1, fine).value)
+        error = error + 0.3 * np.abs(terms[0].value - self._coarser_y(fine).value) + sum(term.rounding for term in terms)
+        off = {j: _size(self.feature_term(1, j, fine).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
         off[used[1]] = 0.2 * off[used[1] - 1]
         for j, size in zip(used[1:], sizes[1:]):
             error = error + off[j] / max(sizes[1], 1e-300) * size * scale
-        return value, _tail(terms[-1].value, sizes, scale), error
+        return value, _tail(terms[-1].value, sizes, scale, self.trust), error
+
+    def _coarser_y(self, fine):
+        """t_0 with the rule for y of the level before."""
+        def compute():
+            inner = self._inner(fine, 1, fine, 1)
+            n_y, reach, _ = REST[fine - 1]
+            t, weights = normal_trapezoid(int(n_y * self.wide), reach)
+            return self._integrate(np.zeros((1, 0)), np.ones(1), inner._replace(base=inner.base._replace(t=t, t_weights=weights)))
+        return self._once(("y", fine), compute)
+
+    def control(self):
+        """(base, t_0) for sampling, or None if t_0 is not known to nine digits: then it is of no use."""
+        last = len(REST) - 1
+        expected, rough = self.feature_term(0, last, last), self.feature_term(0, last - 1, last)
+        off = np.abs(expected.value - rough.value) + np.abs(expected.value - self._coarser_y(last).value)
+        if not np.all(off[:7] <= 1e-9 * self.scale(expected.value)[:7]):
+            return None
+        return self._inner(last, 1, last, 1).base, expected.value
 
     def _orthogonal(self, row, scale):
         k = self.law.D - 1
         if k <= FEW_ORTHOGONAL:
-            now, before = (self._once(("all", *COMPLETE[r]), lambda: self._change(k, COMPLETE[r])) for r in (row, row - 1))
+            now, before = (self._once(("all", r), lambda r=r: self._change(k, COMPLETE[r], 0)) for r in (row, row - 1))
             gap = np.abs(now.value - before.value)
             return now.value, 0.5 * gap + 0.1 * _size(gap, scale) * scale + now.rounding
-        terms = [self.orthogonal_term(o, ORTHOGONAL[row][o]) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
+        terms = [self.orthogonal_term(o, row) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
         sizes = [_size(term.value, scale) for term in terms]
         error = sum(term.rounding for term in terms)
         for o, term in enumerate(terms):
             known = o < len(ORTHOGONAL[row - 1])           # a term that is new in this row is taken to be good to 15 %
-            gap = np.abs(term.value - (self.orthogonal_term(o, ORTHOGONAL[row - 1][o]).value if known else 0.0))
+            gap = np.abs(term.value - (self.orthogonal_term(o, row - 1).value if known else 0.0))
             error = error + (0.25 if known else 0.15) * (gap + 0.3 * _size(gap, scale) * scale)
+            if o > 1:                                      # rho off its mean, or fourth moments of angles, are not in
+                _, _, n_rho, _, n_cosine = ORTHOGONAL[row][o]
+                share = (0.25 if n_rho == 1 else 0.1 if n_cosine == 2 else 0.0) / self.law.n
+                error = error + share * (np.abs(term.value) + 0.3 * sizes[o] * scale)
         if len(terms) <= k:
             ratio = min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0)
             error = error + ratio * (np.abs(terms[-1].value) + 0.3 * sizes[-1] * scale)
@@ -285,7 +319,7 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     """
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
     state = [2, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]    # level, fine, row
-    limits = len(RULES), len(FINE) - 1, len(ORTHOGONAL) - 1
+    limits = len(RULES), len(RELEVANT) - 1, len(ORTHOGONAL) - 1
     history, before = [], None
     while True:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -307,18 +341,18 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
         state = [now + want for now, want in zip(state, wanted)]
 
 
-def _tail(last, sizes, scale):
+def _tail(last, sizes, scale, trust):
     """The sum of a geometric series that goes on from `last`, with the slowest of the last two ratios of `sizes`.
 
-    Terms can be small by chance (two of their parts cancel): none is trusted to be less than a tenth of its precursor.
+    Terms can be small by chance (two of their parts cancel): none is trusted to be less than `trust` of its precursor.
     """
     if len(sizes) == 1:
         return np.full(QUANTITIES, np.inf)
-    size = max(sizes[-1], 0.1 * sizes[-2])
+    size = max(sizes[-1], trust * sizes[-2])
     if size == 0:
         return np.zeros(QUANTITIES)
     ratio = size / sizes[-2]
     if len(sizes) > 2:
         ratio = max(ratio, math.sqrt(size / sizes[-3]))
-    ratio = min(max(ratio, 0.1), 0.9)
+    ratio = min(ratio, 0.9)
     return SAFETY * ratio / (1 - ratio) * (np.abs(last) + (1.3 * size - sizes[-1]) * scale)

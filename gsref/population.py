@@ -151,8 +151,6 @@ def _evaluate(reduced, lengths, rule, rtol, max_nodes, seed):
     elif rule == "tensor":
         value, error, n_nodes = tensor(law, layer, met, max_nodes)
     else:
-        grid = ExchangeableGrid(law, layer, s_irr, np.array(lengths))
-        expected, rough = grid.feature_term(0, 8).value, grid.feature_term(0, 7).value
-        known = np.all(np.abs(expected - rough)[:7] <= 1e-9 * grid.scale(expected)[:7])  # else of no use for sampling
-        value, error, n_nodes = rqmc(law, layer, met, max_nodes, seed, expected if known else None)
+        control = ExchangeableGrid(law, layer, s_irr, np.array(lengths)).control()
+        value, error, n_nodes = rqmc(law, layer, met, max_nodes, seed, control)
     return worst(value, error), value, error, int(n_nodes), rule
