@@ -1,7 +1,7 @@
 """What are loss and velocity when all irrelevant groups are given, and averaged over tensor or quasi-random points?
 
-Everything is at unit sigma (see `mean_token.Law`): m = <v*, .> of each group, K the Gram matrix of the orthogonal parts,
-the label flipped to +1, the irrelevant groups written first in the sums over keys (k = D - 1 of them).
+Everything is at unit sigma (see `mean_token.Law`): m = <v*, .> of each group, K the Gram matrix of the orthogonal
+parts, the label flipped to +1, the irrelevant groups written first in the sums over keys (k = D - 1 of them).
 
     Shapes of one evaluation: N points of the irrelevant groups, Q nodes of the relevant one
         m_r (Q,)   m (N, k)   K_oo (N, k, k)   K_ro (N, k)   K_rr (N,)   everything conditional: (N, k, Q) or (N, Q)
@@ -206,7 +206,7 @@ def sampled_points(d, D, first, count, seed, relevant=False):
     if freedom <= D:
         normals = sobol_normals(k + D * freedom, first, count, seed)
         gram = _gram(normals[:, k:].reshape(count, D, freedom))
-    else:                                      # Bartlett: the Gram matrix is L L^T, L lower triangular, chi on its diagonal
+    else:                                      # Bartlett: Gram matrix L L^T, L lower triangular, chi on its diagonal
         normals = sobol_normals(k + D * (D + 1) // 2, first, count, seed)
         L = np.zeros((count, D, D))
         rows, columns = np.tril_indices(D, -1)

@@ -23,10 +23,10 @@ from gsref.sparse_grid import orbits
 
 # nodes for m_r; each a digit better than the one before
 RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
-# nodes for y, their reach, and nodes for a group of the rest as a query.  They define H_q, and differences in q and sums
-# over q make sense only with the same ones throughout; y needs its accuracy, the queries only the quick decrease of terms
-REST = ((11, 4.0, 5), (13, 4.5, 7), (15, 5.0, 7), (19, 5.5, 7), (21, 5.5, 7), (25, 6.0, 9), (31, 6.8, 11), (41, 7.6, 13),
-        (55, 8.2, 15))
+# nodes for y, their reach, and nodes for a group of the rest as a query.  They define H_q: differences in q and sums
+# over q make sense only with the same ones throughout; y needs accuracy, the queries only a quick decrease of terms
+REST = ((11, 4.0, 5), (13, 4.5, 7), (15, 5.0, 7), (19, 5.5, 7), (21, 5.5, 7), (25, 6.0, 9), (31, 6.8, 11),
+        (41, 7.6, 13), (55, 8.2, 15))
 # Q_l, l = 1, 2, ..: Gauss rules with 5, 7, .. nodes for the feature m of a group
 RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
 # (index into RELEVANT, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row a digit better, with
@@ -176,7 +176,7 @@ class ExchangeableGrid:
             rho_m = np.full((q, len(rho_r)), float(n)) if rho is None else rho[orbit].T
             c = None if cosines is None else np.moveaxis(cosines[angle], 0, -1)
             w = weights[orbit] * inner.weights[f] * angle_weights[angle]
-            with np.errstate(over="ignore", invalid="ignore"):             # far outside the range the expansion overflows
+            with np.errstate(over="ignore", invalid="ignore"):             # far out of range the expansion overflows
                 h = integrand(self.law, inner.m_r[f], m[orbit].T, rho_r, rho_m, c, inner.base)
                 value += h @ w
                 size += np.abs(h) @ np.abs(w)
@@ -224,8 +224,8 @@ class ExchangeableGrid:
         return np.concatenate([[abs(value[0])], largest / self.lengths, [1.0]])
 
     def estimate(self, level, fine, row):
-        """Value and error of the terms t_0..t_level with RELEVANT[fine], [fine-1], .. and REST[fine], and of T_0, .. with
-        ORTHOGONAL[row].
+        """Value and error of the terms t_0..t_level with RELEVANT[fine], [fine-1], .. and REST[fine], and of T_0, ..
+        with ORTHOGONAL[row].
 
         The three errors  [quad.9]:  features: the next terms, from the geometric decrease of the last ones;
         fine: difference from the next coarser rules for m_r and y, carried over to higher terms relative to t_1;
@@ -246,7 +246,7 @@ class ExchangeableGrid:
         fine_gap = np.abs(coarse[0] - coarse[1])
         steps = now.value - before.value, before.value - first.value
         sizes = [max(_size(step, scale), 1e-300) for step in steps]
-        ratio = min(max(sizes[0] / sizes[1], 0.1), 0.95)                   # Gauss rules gain by a factor for two more nodes
+        ratio = min(max(sizes[0] / sizes[1], 0.1), 0.95)                   # Gauss rules: a factor for two more nodes
         features = max(1.0, SAFETY * ratio / (1 - ratio)) * (np.abs(steps[0]) + 0.3 * sizes[0] * scale)
         return (now.value, features,
                 0.3 * fine_gap + 0.1 * _size(fine_gap, scale) * scale + now.rounding)
@@ -258,7 +258,8 @@ class ExchangeableGrid:
         scale = self.scale(value)
         sizes = [_size(term.value, scale) for term in terms]
         error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1, fine).value)
-        error = error + 0.3 * np.abs(terms[0].value - self._coarser_y(fine).value) + sum(term.rounding for term in terms)
+        error = error + 0.3 * np.abs(terms[0].value - self._coarser_y(fine).value)
+        error = error + sum(term.rounding for term in terms)
         off = {j: _size(self.feature_term(1, j, fine).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
         off[used[1]] = 0.2 * off[used[1] - 1]
         for j, size in zip(used[1:], sizes[1:]):
@@ -271,7 +272,8 @@ class ExchangeableGrid:
             inner = self._inner(fine, 1, fine, 1)
             n_y, reach, _ = REST[fine - 1]
             t, weights = normal_trapezoid(int(n_y * self.wide), reach)
-            return self._integrate(np.zeros((1, 0)), np.ones(1), inner._replace(base=inner.base._replace(t=t, t_weights=weights)))
+            inner = inner._replace(base=inner.base._replace(t=t, t_weights=weights))
+            return self._integrate(np.zeros((1, 0)), np.ones(1), inner)
         return self._once(("y", fine), compute)
 
     def control(self):
@@ -312,7 +314,7 @@ def _size(v, scale):
 
 
 def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
-    """Value (8,), error (8,), nodes: the parts of the grid are refined, each as its error demands, until `worst` <= rtol.
+    """Value (8,), error (8,), nodes: parts of the grid are refined, each as its error demands, until `worst` <= rtol.
 
     `worst(value, error)` is the relative error that counts.  Where the terms do not fall the grid is out of its range:
     it stops, and its error says so (if nothing is known: value 0, error `NOTHING_KNOWN`).

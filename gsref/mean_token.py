@@ -1,7 +1,7 @@
 """What are loss and velocity when q irrelevant groups are looked at one by one, and the rest stand for their mean?
 
-The integrand of the sparse grid.  Of the `rest` = D - 1 - q groups only the sum y of their features is kept: as keys and
-as queries they are replaced by the measure  rest nu + y x nu,  nu the law of one group and x its feature (the mean of
+The integrand of the sparse grid.  Of the `rest` = D - 1 - q groups only the sum y of their features is kept: as keys
+and as queries they are replaced by the measure  rest nu + y x nu,  nu the law of one group and x its feature (the mean of
 their empirical measure, and its part along x).  All sums over keys are then linear in y, outputs are expanded to second
 order in y, and y ~ N(0, rest) is integrated by a rule of its own.  So the result is smooth in q, and exact at rest = 0.
 At unit sigma: alpha, a, b stand for alpha sigma, a sigma^2, b sigma^2.  n = d - 1 is the dimension of the orthogonal
@@ -37,7 +37,7 @@ class Law(NamedTuple):
 
 
 class Base(NamedTuple):
-    """Nodes of a group of the rest as a query, (B,): x ~ N(0, 1), rho ~ chi^2_n, weights; nodes t ~ N(0, 1) and weights (T,)."""
+    """A group of the rest as a query, (B,): x ~ N(0, 1), rho ~ chi^2_n, weights; nodes t ~ N(0, 1) and weights (T,)."""
 
     x: np.ndarray
     rho: np.ndarray
@@ -131,7 +131,7 @@ def _keys(law, x, rho, cosines, e, rest, base):
 
 
 def _over_queries(outputs, e, rest, base):
-    """sum_j o_j as coefficients of 1, y, .., y^(order+1), shape (order+2, 7, N), from `outputs` (order+1, 7, J, N)  [quad.4].
+    """sum_j o_j as coefficients of 1, y, .., y^(order+1), (order+2, 7, N), from `outputs` (order+1, 7, J, N)  [quad.4].
 
     A query of the rest sees its fellows, whose features sum to y - x; the measure of the rest weighs it by rest + y x.
     """
@@ -150,11 +150,11 @@ def _over_queries(outputs, e, rest, base):
 
 
 def polynomials(law, m_r, m, rho_r, rho, cosines, base):
-    """f/alpha, the factors of c in the other five velocities, and the leak, as polynomials in y, (order+2, 7, N)  [quad.5].
+    """f/alpha, the factors of c in the other five velocities, the leak, as polynomials in y, (order+2, 7, N)  [quad.5].
 
     cosines: None, or the cosines of the angles among the relevant and the given groups.  rho_r and rho may have one
-    column when they do not vary.  For each query, with weights E of the keys: Z = sum E, and the sums of E times m, m^2,
-    K, m K, give its mean, its variance and the entries of G, each a ratio to Z and expanded in y.
+    column when they do not vary.  For each query, with weights E of the keys: Z = sum E, and the sums of E times m,
+    m^2, K, m K, give its mean, its variance and the entries of G, each a ratio to Z and expanded in y.
     """
     D, n = law.D, law.n
     k, (q, N) = D - 1, m.shape

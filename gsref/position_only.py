@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 EPS = float(np.finfo(float).eps)
-# Gauss-Legendre on [0, Z(beta)]: 56 nodes reach rounding for every beta (measured: 1e-14); the cut leaves exp(-39) = 1e-17
+# Gauss-Legendre on [0, Z(beta)]: 56 nodes reach rounding for every beta (measured: 1e-14); the cut leaves e^-39 = 1e-17
 NODES, CUT = 56, 39.0
 RELATIVE_ERROR = 1e-13
 
@@ -64,7 +64,7 @@ def _unit_rule():
 
 
 def half_normal_integrals(beta):
-    """E log(1 + e^(-beta z)),  E z s(-beta z),  E s(beta z) s(-beta z)  for half-normal z = |N(0,1)|, beta >= 0  [quad.1].
+    """E log(1 + e^(-beta z)), E z s(-beta z), E s(beta z) s(-beta z) for half-normal z = |N(0,1)|, beta >= 0  [quad.1].
 
     The integrands live on [0, Z] with Z^2/2 + beta Z = 39, whether the normal density or the layer of width 1/beta cuts
     them; their nearest singularity is at |z| = pi/beta, so one Gauss-Legendre rule scaled to [0, Z] serves every beta.
@@ -81,16 +81,17 @@ def half_normal_integrals(beta):
 def position_only(D, alpha, order):
     """Loss, the velocities of (alpha, a, b, m_rr, m_ro, m_oo) with a and b frozen, and the leak, at unit sigma.
 
-    Returns two lists of 8 floats: values and absolute errors  [population.2] [population.3].  `order` gives the scores m_rr,
-    m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega and the integrals I, J, K
+    Returns two lists of 8 floats: values and absolute errors  [population.2] [population.3].  `order` gives the scores
+    m_rr, m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega and the integrals I, J, K
 
         loss    = I + beta (1 - T/omega)/sqrt(2 pi)
         C1      = E c m_r = (1 - T/omega)/sqrt(2 pi) + (T/omega) J,      E c m_o = -alpha B K
         alpha'  = T C1 - alpha tau^2 K,      X = C1 + alpha B K
-        m_rr'   = kappa^2 alpha S_rr (1 - S_rr) X,   m_ro' = kappa^2 alpha S_ro (1 - S_ro) X,   m_oo' = -kappa^2 alpha S_oo S_ro X
+        m_rr'   = kappa^2 alpha S_rr (1 - S_rr) X,      m_ro' = kappa^2 alpha S_ro (1 - S_ro) X
+        m_oo'   = -kappa^2 alpha S_oo S_ro X
 
     (alpha < 0: the loss gains |alpha| T sqrt(2/pi), C1 becomes sqrt(2/pi) - C1.)
-    No term cancels in the loss; alpha' and, for alpha < 0, X are differences, and the errors are relative to their terms.
+    No term cancels in the loss; alpha' and, for alpha < 0, X are differences: their errors are relative to the terms.
     """
     S = position_attention(D, order)
     k = D - 1

@@ -26,7 +26,7 @@ def normal_rule(n):
 
 @lru_cache(maxsize=256)
 def normal_trapezoid(n, reach):
-    """n equally spaced nodes on [-reach, reach] for E h(x), x ~ N(0, 1): for functions that change fast, but analytically.
+    """n equally spaced nodes on [-reach, reach] for E h(x), x ~ N(0, 1): for analytic functions that change fast.
 
     With spacing s the error falls as exp(-2 pi^2/s^2), or as exp(-2 pi w/s) for a nearest singularity at distance w
     from the real line; where Gauss-Hermite needs about (1/w)^2 nodes, this needs 1/w.  The cut leaves exp(-reach^2/2).

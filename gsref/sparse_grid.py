@@ -1,7 +1,7 @@
 """Which nodes and weights integrate a symmetric function of many independent, equally distributed variables?
 
-A Smolyak rule over k variables ("tokens"), summed by orbits: a symmetric function takes one value on all arrangements of
-a multiset of nodes, so that one evaluation a multiset is enough.  The number of multisets depends on the level alone,
+A Smolyak rule over k variables ("tokens"), summed by orbits: a symmetric function takes one value on all arrangements
+of a multiset of nodes, so that one evaluation a multiset is enough.  The number of multisets depends on the level alone,
 not on k.  This module knows no model.  Source: derivations/06_quadrature.md.
 """
 
@@ -49,7 +49,8 @@ def _differences(base, rules):
     """Delta_l = Q_l - Q_{l-1} as mappings node -> weight; Q_0 is the single node `base`."""
     measures = [{base: 1.0}]
     for nodes, weights in rules:
-        measures.append({tuple(map(float, x)): float(w) for x, w in zip(np.reshape(nodes, (len(weights), -1)), weights)})
+        rows = np.reshape(nodes, (len(weights), -1))
+        measures.append({tuple(map(float, x)): float(w) for x, w in zip(rows, weights)})
     result = []
     for finer, coarser in zip(measures[1:], measures):
         delta = dict(finer)
@@ -72,7 +73,7 @@ def _times(left, right):
 def orbits(base, rules, level, k, least=0):
     """The Smolyak rule of total level `level` over k tokens, as a tuple of OrbitGroup (q = 0, 1, ..)  [quad.3].
 
-    sum_{least <= l_1 + .. + l_k <= level} Delta_{l_1} x .. x Delta_{l_k},  Delta_l = Q_l - Q_{l-1},  Q_0 the node `base`.
+    sum_{least <= l_1 + .. + l_k <= level} Delta_{l_1} x .. x Delta_{l_k}, Delta_l = Q_l - Q_{l-1}, Q_0 the node `base`.
     `least` = `level` gives the term that the last level adds.
 
     `rules[l - 1]` = (nodes, weights) is Q_l, nodes (n,) or (n, c), weights summing to one.  `base` is a tuple of c
@@ -103,5 +104,6 @@ def orbits(base, rules, level, k, least=0):
     for q in range(max(map(len, total), default=0) + 1):
         keys = sorted(key for key in total if len(key) == q)
         c = len(keys[0][0]) if q and keys else 0
-        groups.append(OrbitGroup(np.array(keys, float).reshape(len(keys), q, c), np.array([total[key] for key in keys])))
+        nodes = np.array(keys, float).reshape(len(keys), q, c)
+        groups.append(OrbitGroup(nodes, np.array([total[key] for key in keys])))
     return tuple(groups)

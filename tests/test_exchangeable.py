@@ -41,7 +41,8 @@ def test_orthogonal_terms_sum_to_the_change_with_all_groups_given():
     """Newton's series ends at k: with the same nodes in all orders, T_0 + .. + T_k = D_k to rounding."""
     terms, sizes, k = grid(3, 4, OrderParameters(1.0, -0.15, 0.05, 1.2, 1.1, -0.3)), (0, 2, 2, 2, 2), 3
     changes = [terms._change(q, sizes, 1).value for q in range(k + 1)]
-    series = sum(math.comb(k, p) * sum((-1)**(p - q) * math.comb(p, q) * changes[q] for q in range(p + 1)) for p in range(k + 1))
+    series = sum(math.comb(k, p) * math.comb(p, q) * (-1)**(p - q) * changes[q]
+                 for p in range(k + 1) for q in range(p + 1))
     np.testing.assert_allclose(series, changes[k], rtol=1e-9, atol=1e-12)
     row = 2
     first = terms.orthogonal_term(1, row).value
@@ -79,7 +80,7 @@ def test_errors_on_paths_are_honest_and_met(row):
     rough, fine = (population(problem, order, rule="sparse_grid", rtol=rtol) for rtol in (1e-3, 3e-5))
     assert rough.converged
     gap = np.abs(np.array([rough.loss - fine.loss, *(rough.velocity.to_array() - fine.velocity.to_array())]))
-    error = np.array([rough.loss_error + fine.loss_error, *(rough.velocity_error.to_array() + fine.velocity_error.to_array())])
+    error = np.array([rough.loss_error + fine.loss_error, *(rough.velocity_error + fine.velocity_error).to_array()])
     assert np.all(gap <= error + 1e-14)
 
 

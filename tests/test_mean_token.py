@@ -56,10 +56,11 @@ def brute(law, m_r, m, rho_r, rho, base, y):
     keys = [(m_r, rho_r), *zip(m, rho)]
 
     def column(i, x, r, own_key, fellows, total):
-        """mean, variance, Cov_j, weights of key r and of the own key, of one query; i: index of a given query or None."""
+        """mean, variance, Cov_j, pulls of key r and of the own key, leak of one query; i: index of a given query."""
         entries = []                                                       # (weight, m, K)
         for j, (mj, rj) in enumerate(keys):
-            M = (law.m_rr if j == i == 0 else law.m_oo if j == i else law.m_or if i == 0 else law.m_ro if j == 0 else law.m_ox)
+            M = (law.m_rr if j == i == 0 else law.m_oo if j == i else
+                 law.m_or if i == 0 else law.m_ro if j == 0 else law.m_ox)
             same = j == i
             K = r if same else b * rj * r / max(n, 1)
             score = a * mj * x + M + (b * r if same else 0.5 * b * b * rj * r / max(n, 1))
@@ -85,8 +86,9 @@ def brute(law, m_r, m, rho_r, rho, base, y):
         sums += w * (rest + y * x) * np.array([mean, x * variance, turn, pull, own, leak])
     kappa2 = ((D + 1) / 2)**2
     c = 1 / (1 + np.exp(alpha * sums[0]))
-    return np.array([np.log1p(np.exp(-alpha * sums[0])), c * sums[0], alpha * c * sums[1], alpha * c * sums[2] / max(n, 1),
-                     kappa2 * alpha * c * pull_rr, kappa2 * alpha * c * (sums[3] - pull_rr) / k, kappa2 * alpha * c * sums[4] / k,
+    gain = alpha * c
+    return np.array([np.log1p(np.exp(-alpha * sums[0])), c * sums[0], gain * sums[1], gain * sums[2] / max(n, 1),
+                     kappa2 * gain * pull_rr, kappa2 * gain * (sums[3] - pull_rr) / k, kappa2 * gain * sums[4] / k,
                      sums[5] / D])
 
 
@@ -115,7 +117,8 @@ def test_rest_is_a_measure_expanded_in_its_sum(q, n):
 @pytest.mark.derives("quad.6")
 def test_sum_of_the_rest_is_integrated():
     """Against Gauss-Hermite of 120 nodes on the outcome at given y; a rule of three nodes is told apart."""
-    law, rng = reduced_law(Problem(4, 12), OrderParameters(0.9, -0.2, 0.03, 1.5, 1.2, -0.1))[0], np.random.default_rng(1)
+    law = reduced_law(Problem(4, 12), OrderParameters(0.9, -0.2, 0.03, 1.5, 1.2, -0.1))[0]
+    rng = np.random.default_rng(1)
     m_r, m, rho_r, rho = rng.uniform(0, 2, 5), rng.standard_normal((2, 5)), np.full(1, 3.0), np.full((2, 1), 3.0)
     t, w = normal_rule(120)
     found = polynomials(law, m_r, m, rho_r, rho, None, base(3))

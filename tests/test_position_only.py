@@ -65,8 +65,8 @@ def unfolded(D, alpha, order):
     K = np.sum(w * c / (1 + e))
     X = C1 + alpha * B * K
     terms = np.array([T * C1, alpha * tau**2 * K])
-    return (np.array([loss, terms[0] - terms[1], 0, 0, *(kappa2 * alpha * s * X for s in (S_rr * leak_r, S_ro * leak_o, -S_oo * S_ro)),
-                      (leak_r + k * leak_o) / D]), terms.sum())
+    gains = [kappa2 * alpha * s * X for s in (S_rr * leak_r, S_ro * leak_o, -S_oo * S_ro)]
+    return np.array([loss, terms[0] - terms[1], 0, 0, *gains, (leak_r + k * leak_o) / D]), terms.sum()
 
 
 @pytest.mark.derives("quad.1", "population.1", "population.2", "population.3")
@@ -97,7 +97,8 @@ def test_sigma_only_scales(log_sigma, log_alpha, D):
     found = population(Problem(2, D, sigma), OrderParameters(alpha, **scores), mode="position_only")
     unit, _ = position_only(D, alpha * sigma, OrderParameters(**scores))
     wanted = [unit[0], sigma * unit[1], *unit[4:6]]
-    np.testing.assert_allclose([found.loss, found.velocity.alpha, found.velocity.m_rr, found.velocity.m_ro], wanted, rtol=1e-13)
+    velocity = found.velocity
+    np.testing.assert_allclose([found.loss, velocity.alpha, velocity.m_rr, velocity.m_ro], wanted, rtol=1e-13)
     assert found.rule == "one_dimensional" and found.converged
 
 

@@ -51,7 +51,7 @@ def relative(problem, difference, value):
 
 
 def scaled_up(D):
-    """The middle point at another D: the same attention on the relevant group and the same s_irr, so the same regime."""
+    """The middle point at another D: the same attention on the relevant group and the same s_irr."""
     shift = np.log((D - 1) / 7)
     return OrderParameters(MIDDLE.alpha * np.sqrt(7 / (D - 1)), MIDDLE.a, MIDDLE.b, MIDDLE.m_rr + shift,
                            MIDDLE.m_ro + shift, MIDDLE.m_oo)
@@ -132,7 +132,7 @@ def compare(problem, order, rtol, out):
         return True
     rules = [rule for rule in RULES[1:] if applies(rule)]
     finest = [run(rule, rtol / 100, 2**23)[0] for rule in rules]
-    truth_value, truth_error = min((numbers(found) for found in finest), key=lambda pair: relative(problem, pair[1], pair[0]))
+    truth_value, truth_error = min(map(numbers, finest), key=lambda pair: relative(problem, pair[1], pair[0]))
     out(f"D = {problem.D}, d = {problem.d}, sigma = {problem.sigma:g}, rtol = {rtol:g}; errors relative as in rtol; "
         f"the truth is known to {relative(problem, truth_error, truth_value):.1e}")
     out(f"{'rule':12} {'loss':>16} {'estimate':>10} {'true error':>10} {'nodes':>9} {'ms':>9}  converged")
