@@ -101,10 +101,11 @@ def _gram(w):
 
 # ---- tensor rules, for few groups
 
-def tensor(law, layer, met, max_nodes):
+def tensor(law, layer, met, max_nodes, share):
     """Tensor rule over every scalar of the irrelevant groups; the error is the difference from a rougher rule.
 
-    `met(value, error)` says whether to stop.  Returns value (8,), error (8,), nodes.
+    `met(value, error)` says whether to stop; `share(error)` (8,) is the largest of the errors in the units of each: a
+    quantity whose difference is small by chance gets a part of it.  Returns value (8,), error (8,), nodes.
     """
     def value(n, Q):
         points, weights = tensor_points(law.n + 1, law.D, n)
@@ -118,6 +119,7 @@ def tensor(law, layer, met, max_nodes):
         fine, rough = value(n, Q), value(n - 3, Q - 8)
         cost += n**dimension * Q + (n - 3)**dimension * (Q - 8)
         error = np.abs(fine - rough)
+        error = 1.5 * error + 0.3 * share(error)
         if met(fine, error) or cost + (n + 4)**dimension * (Q + 12) > max_nodes:
             return fine, error, cost
         n, Q = n + 4, Q + 12

@@ -129,7 +129,7 @@ class Estimate(NamedTuple):
     @property
     def error(self):
         """The parts have independent causes and are each larger than what they bound: their root sum of squares."""
-        return np.sqrt(self.features**2 + self.fine**2 + self.orthogonal**2)
+        return np.hypot(np.hypot(self.features, self.fine), self.orthogonal)
 
 
 class ExchangeableGrid:
@@ -176,7 +176,7 @@ class ExchangeableGrid:
             rho_m = np.full((q, len(rho_r)), float(n)) if rho is None else rho[orbit].T
             c = None if cosines is None else np.moveaxis(cosines[angle], 0, -1)
             w = weights[orbit] * inner.weights[f] * angle_weights[angle]
-            with np.errstate(over="ignore", invalid="ignore"):             # far out of range the expansion overflows
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # far out of range it overflows
                 h = integrand(self.law, inner.m_r[f], m[orbit].T, rho_r, rho_m, c, inner.base)
                 value += h @ w
                 size += np.abs(h) @ np.abs(w)
@@ -247,7 +247,7 @@ class ExchangeableGrid:
         steps = now.value - before.value, before.value - first.value
         sizes = [max(_size(step, scale), 1e-300) for step in steps]
         ratio = min(max(sizes[0] / sizes[1], 0.1), 0.95)                   # Gauss rules: a factor for two more nodes
-        features = max(1.0, SAFETY * ratio / (1 - ratio)) * (np.abs(steps[0]) + 0.3 * sizes[0] * scale)
+        features = max(1.0, SAFETY * ratio / (1 - ratio)**2) * (np.abs(steps[0]) + 0.3 * sizes[0] * scale)
         return (now.value, features,
                 0.3 * fine_gap + 0.1 * _size(fine_gap, scale) * scale + now.rounding)
 
@@ -263,7 +263,7 @@ class ExchangeableGrid:
         off = {j: _size(self.feature_term(1, j, fine).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
         off[used[1]] = 0.2 * off[used[1] - 1]
         for j, size in zip(used[1:], sizes[1:]):
-            error = error + off[j] / max(sizes[1], 1e-300) * size * scale
+            error = error + min(1.0, off[j] / max(sizes[1], 1e-300)) * size * scale
         return value, _tail(terms[-1].value, sizes, scale, self.trust), error
 
     def _coarser_y(self, fine):
@@ -322,25 +322,29 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
     state = [2, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]    # level, fine, row
     limits = len(RULES), len(RELEVANT) - 1, len(ORTHOGONAL) - 1
-    history, before = [], None
+    history = []                               # (total, value, error)
     while True:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             found = grid.estimate(*state)
-        if not np.all(np.isfinite(found.value) & np.isfinite(found.error)):
+        value, error = found.value, found.error
+        if not np.all(np.isfinite(value) & np.isfinite(error)):
             return np.zeros(QUANTITIES), np.full(QUANTITIES, NOTHING_KNOWN), grid.nodes
-        error = found.error
-        if before is not None:                 # no credit for an error estimate that the refinement itself contradicts
-            error = np.maximum(error, 0.5 * np.maximum(np.abs(found.value - before.value) - before.error, 0.0))
-        before = found
-        total = worst(found.value, error)
-        history.append(total)
-        parts = [worst(found.value, part) for part in (found.features, found.fine, found.orthogonal)]
+        if history:                            # no credit for an error estimate that the refinement itself contradicts
+            _, last, last_error = history[-1]
+            error = np.maximum(error, 0.5 * np.maximum(np.abs(value - last) - last_error, 0.0))
+        history.append((worst(value, error), value, error))
+        totals = [total for total, _, _ in history]
+        parts = [worst(value, part) for part in (found.features, found.fine, found.orthogonal)]
         wanted = [part > max(rtol, max(parts)) / 3 for part in parts]
         stuck = any(want and now == limit for want, now, limit in zip(wanted, state, limits))
-        stalled = len(history) > 2 and min(history[-2:]) > 0.5 * history[-3]
-        if total <= rtol or not total < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:
-            return found.value, error, grid.nodes
+        stalled = len(totals) > 3 and min(totals[-3:]) > 0.5 * totals[-4]
+        if totals[-1] <= rtol or not totals[-1] < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:
+            break
         state = [now + want for now, want in zip(state, wanted)]
+    # the smallest claim that the last value does not contradict
+    held = [step for step in history if np.all(np.abs(step[1] - value)[:7] <= step[2][:7])]
+    _, value, error = min(held, key=lambda step: step[0])
+    return value, error, grid.nodes
 
 
 def _tail(last, sizes, scale, trust):
@@ -353,8 +357,8 @@ def _tail(last, sizes, scale, trust):
     size = max(sizes[-1], trust * sizes[-2])
     if size == 0:
         return np.zeros(QUANTITIES)
-    ratio = size / sizes[-2]
+    ratio = size / max(sizes[-2], 1e-300)
     if len(sizes) > 2:
-        ratio = max(ratio, math.sqrt(size / sizes[-3]))
+        ratio = max(ratio, math.sqrt(size / max(sizes[-3], 1e-300)))
     ratio = min(ratio, 0.9)
-    return SAFETY * ratio / (1 - ratio) * (np.abs(last) + (1.3 * size - sizes[-1]) * scale)
+    return SAFETY * ratio / (1 - ratio) * (np.abs(last) + (1.5 * size - sizes[-1]) * scale)

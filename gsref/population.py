@@ -149,7 +149,10 @@ def _evaluate(reduced, lengths, rule, rtol, max_nodes, seed):
     if rule == "sparse_grid":
         value, error, n_nodes = sparse_grid(law, layer, s_irr, np.array(lengths), worst, rtol, max_nodes)
     elif rule == "tensor":
-        value, error, n_nodes = tensor(law, layer, met, max_nodes)
+        def share(error):
+            largest = np.max(error[1:7] * lengths)
+            return np.array([0.0, *(largest / np.array(lengths)), 0.0])
+        value, error, n_nodes = tensor(law, layer, met, max_nodes, share)
     else:
         control = ExchangeableGrid(law, layer, s_irr, np.array(lengths)).control()
         value, error, n_nodes = rqmc(law, layer, met, max_nodes, seed, control)

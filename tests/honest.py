@@ -5,6 +5,7 @@ either sign up to 5000.  A reference is the best of three much finer evaluations
 """
 
 import json
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -120,14 +121,13 @@ def excess(i, known):
     return float(np.max(np.abs(value - truth) / (error + truth_error + rounding)))
 
 
-def main(first=0, last=POINTS):
-    rows = {}
-    for i in range(first, last):
-        value, error = reference(i)
-        rows[i] = [value.tolist(), error.tolist()]
-        print(i, flush=True)
-    return rows
+def main():
+    """Compute all references (about a quarter of an hour on two cores) and write them, one line a point."""
+    with ProcessPoolExecutor() as pool:
+        rows = [f'"{i}": {json.dumps([value.tolist(), error.tolist()])}'
+                for i, (value, error) in enumerate(pool.map(reference, range(POINTS)))]
+    write_text(FILE, "{" + ",\n".join(rows) + "}\n")
 
 
 if __name__ == "__main__":
-    write_text(FILE, json.dumps(main(), indent=None) + "\n")
+    main()
