@@ -148,7 +148,7 @@ def quantiles(run, per_decade, seed):
 
 
 def body(args):
-    args.D = args.D or ([4, 6] if args.quick else [4, 6, 8])
+    args.D = args.D or ([2, 3, 4] if args.quick else [4, 6, 8])
     args.eps = args.eps or ([0.1] if args.quick else [0.1, 0.03, 0.01])
     args.laws = () if args.quick or args.mode != "full" else LAW_SIZES
     output_folder(args.out)
