@@ -7,6 +7,7 @@ Knows no model.  Source: derivations/06_quadrature.md.
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import eigh_tridiagonal
 from scipy.special import ndtri, roots_genlaguerre, roots_hermitenorm, roots_jacobi, roots_legendre
 
 
@@ -25,8 +26,20 @@ def normal_rule(n):
 
 @lru_cache(maxsize=256)
 def chi_square_rule(n, freedom):
-    """n-node Gauss rule for E h(rho), rho ~ chi^2 with `freedom` degrees: exact for degree 2n - 1 in rho."""
-    x, w = roots_genlaguerre(n, freedom / 2 - 1)
+    """n-node Gauss rule for E h(rho), rho ~ chi^2 with `freedom` degrees: exact for degree 2n - 1 in rho.
+
+    Beyond 300 degrees scipy's weights overflow (they sum to Gamma(freedom/2)); those of Golub and Welsch, squares of
+    the first entries of the unit eigenvectors of the Jacobi matrix, sum to one at any freedom.  0 degrees: rho = 0.
+    """
+    if freedom == 0:
+        return _frozen(np.zeros(1), np.ones(1))
+    a = freedom / 2 - 1
+    if freedom <= 300:
+        x, w = roots_genlaguerre(n, a)
+    else:
+        i = np.arange(n)
+        x, vectors = eigh_tridiagonal(2 * i + a + 1, np.sqrt(i[1:] * (i[1:] + a)))
+        w = vectors[0] ** 2
     return _frozen(2 * x, w / w.sum())
 
 

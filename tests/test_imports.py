@@ -36,7 +36,7 @@ ALLOWED = {
     # beside the line
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report",
-    "metalearner":   "arguments quadrature report descent",
+    "metalearner":   "arguments model quadrature report descent",
     # pictures
     "plots":         "arguments files report late_phase",
 }

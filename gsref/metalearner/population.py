@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.stats import binom
 
 from gsref.arguments import choice, instance, real
+from gsref.metalearner import radial
 from gsref.metalearner.problem import MetaProblem
 
 EPS = np.finfo(float).eps
@@ -55,16 +55,6 @@ class PopulationValue:
     velocity_error: Order
     rule: str
     n_nodes: int
-
-
-def shrinkage(problem, N):
-    """The values of s = 1 - 2 Bin(N, label_noise)/N and their probabilities, those below 1e-18 left out."""
-    if problem.label_noise == 0.0:
-        return np.ones(1), np.ones(1)
-    flips = np.arange(N + 1)
-    weight = binom.pmf(flips, N, problem.label_noise)
-    keep = weight > 1e-18
-    return (1.0 - 2.0 * flips / N)[keep], weight[keep] / weight[keep].sum()
 
 
 def _log_mgf(z, p, q, problem, N, s):
@@ -140,7 +130,7 @@ def _most(p, q, N):
 
 def _mixture(z, p, q, problem, N):
     """log K(z) averaged over s, and the averages d(log K)/dp and d(log K)/dq."""
-    s, weight = shrinkage(problem, N)
+    s, weight = problem.shrinkage_law(N)
     log_K, slope = _log_mgf(z, p, q, problem, N, s)
     top = log_K.real.max(axis=0)
     parts = weight[:, None] * np.exp(log_K - top)
@@ -168,7 +158,6 @@ def population(problem, order, N, rule="contour"):
     instance("problem", problem, MetaProblem)
     p, q, N = real("p", order.p), real("q", order.q), _context(N, problem)
     if choice("rule", rule, ("contour", "radial")) == "radial":
-        from gsref.metalearner import radial
         value, error, n = radial.expectations(problem, p, q, N)
     else:
         def log_f(z):
@@ -196,7 +185,6 @@ def error_rate(problem, order, M, rule="contour"):
         return 0.5, 0.0
     p, q = p / size, q / size
     if choice("rule", rule, ("contour", "radial")) == "radial":
-        from gsref.metalearner import radial
         return radial.error_rate(problem, p, q, M)
 
     def log_f(z):

@@ -13,6 +13,7 @@ Shapes: mu, muhat, x (B, d), y (B,), basis (d, k).  Source: derivations/08_metal
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from gsref.arguments import instance, integer, real, real_array
 
@@ -96,6 +97,17 @@ class MetaProblem:
         if self.label_noise == 0.0:
             return np.ones(B)
         return 1.0 - 2.0 * rng.binomial(integer("N", N), self.label_noise, size=B) / N
+
+    def shrinkage_law(self, N):
+        """The values of s = 1 - 2 Bin(N, label_noise)/N and their probabilities (S,), those below 1e-18 left out."""
+        if self.label_noise == 0.0:
+            return np.ones(1), np.ones(1)
+        flips = np.arange(integer("N", N) + 1)
+        log_weight = (gammaln(N + 1) - gammaln(flips + 1) - gammaln(N - flips + 1)
+                      + flips * np.log(self.label_noise) + (N - flips) * np.log1p(-self.label_noise))
+        keep = log_weight > -41.0
+        weight = np.exp(log_weight[keep])
+        return (1.0 - 2.0 * flips / N)[keep], weight / weight.sum()
 
     def sample_context(self, mu, N, rng):
         """N labelled examples of each task: X (B, N, d), labels (B, N), some flipped; mu (B, d)."""

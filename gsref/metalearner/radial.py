@@ -13,35 +13,21 @@ Shapes: every radial variable (n,), flattened over the product.  Source: derivat
 """
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
-from scipy.special import ndtr, roots_hermitenorm, roots_legendre
+from scipy.special import ndtr, roots_legendre
 
-from gsref.metalearner.population import shrinkage
 from gsref.model import logistic_factor, logistic_loss
+from gsref.quadrature import chi_square_rule, normal_rule
 
 LEVELS = ((20, 14, 64), (40, 28, 128))         # nodes for g, for each squared length, for each side of t = 0
 REACH = 9.8                                    # the normal density beyond is below 1e-21
 
 
-def chi_square_rule(dof, n):
-    """Gauss rule for the law chi^2_dof: nodes, weights (n,) with sum 1, from the Jacobi matrix of Laguerre polynomials.
-
-    Works at any dof, where the usual tables overflow; dof = 0 is the constant 0.
-    """
-    if dof == 0:
-        return np.zeros(1), np.ones(1)
-    i, alpha = np.arange(n), dof / 2.0 - 1.0
-    nodes, vectors = eigh_tridiagonal(2.0 * i + alpha + 1.0, np.sqrt(i[1:] * (i[1:] + alpha)))
-    return 2.0 * np.maximum(nodes, 0.0), vectors[0] ** 2
-
-
 def radial_rule(problem, q, N, n_g, n_square):
     """Nodes a_1, |a|^2, |b|^2 and weights, each (n,), of the product rule."""
-    g, w_g = roots_hermitenorm(n_g)
-    w_g = w_g / w_g.sum()
-    s, w_s = shrinkage(problem, N)
-    rho2, w_rho = chi_square_rule(problem.k - 1, n_square)
-    chi2, w_chi = chi_square_rule(problem.d - problem.k if q != 0.0 else 0, n_square)
+    g, w_g = normal_rule(n_g)
+    s, w_s = problem.shrinkage_law(N)
+    rho2, w_rho = chi_square_rule(n_square, problem.k - 1)
+    chi2, w_chi = chi_square_rule(n_square, problem.d - problem.k if q != 0.0 else 0)
     s, g, rho2, chi2 = (v.ravel() for v in np.meshgrid(s, g, rho2, chi2, indexing="ij"))
     weight = np.einsum("i,j,k,l->ijkl", w_s, w_g, w_rho, w_chi).ravel()
     keep = weight > 1e-22                      # 1e6 such terms stay below 1e-15
