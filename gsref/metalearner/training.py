@@ -25,12 +25,13 @@ NODES = 20                                     # right-hand sides that share one
 FIRST = 64                                     # steps of the first window that is tried; empirical
 DEFECT = 1e-13                                 # by how much a factor in [0, 1] may differ from s(-t)
 SWEEPS_MOST = 30                               # Picard sweeps of a window; those of NODES steps need at most NODES + 1
-OPERATIONS = 12                                # per entry of K and step, at the published rate; empirical
+PASSES = 400                                   # operations that reading a number of a task costs; empirical
+OPERATIONS = 16                                # per entry of K and step, at the published rate; empirical
 
 
 def direct_cost(B, d, steps):
-    """Operations and bytes of training on W: two products of 2 d^2 operations a task and step."""
-    return 4.0 * B * d ** 2 * steps, 8.0 * (5.0 * B * d + 3.0 * d ** 2)
+    """Operations and bytes of training on W: two products of 2 d^2 operations a task and step, and passes over it."""
+    return (4.0 * d ** 2 + PASSES * d) * B * steps, 8.0 * (5.0 * B * d + 3.0 * d ** 2)
 
 
 def kernel_cost(B, d, steps):
@@ -90,7 +91,7 @@ class DirectTrainer:
         """t (B,) at the present W."""
         return np.concatenate([t for _, t in self._blocks()])
 
-    def _blocks(self, size=2048):
+    def _blocks(self, size=512):
         for start in range(0, len(self.xy), size):
             part = slice(start, start + size)
             yield part, np.einsum("bd,bd->b", self.muhat[part] @ self.state, self.xy[part])
