@@ -7,6 +7,7 @@ serve all of them too.
 Shapes: W (d, d), mu, g, muhat (T, d), accuracies (T, n) for n context lengths.  Source: derivations/08_metalearner.md.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,12 @@ class Contexts:
         self.mu = problem.sample_means(T, rng)
         self.g = instance("rng", rng, np.random.Generator).standard_normal((T, problem.d))
         self.seed = int(rng.integers(2 ** 62))                # of the flips, drawn anew for each M but always the same
+
+    def without(self, part):
+        """The same contexts but those at the indices `part`: a group for the jackknife."""
+        rest = copy(self)
+        rest.mu, rest.g = np.delete(self.mu, part, axis=0), np.delete(self.g, part, axis=0)
+        return rest
 
     def moments(self, W):
         """What accuracy depends on: mu.W mu, g.W mu, |W^T mu|^2, W^T mu . W^T g, |W^T g|^2, each (T,)."""

@@ -109,12 +109,16 @@ class MetaProblem:
         weight = np.exp(log_weight[keep])
         return (1.0 - 2.0 * flips / N)[keep], weight / weight.sum()
 
-    def sample_context(self, mu, N, rng):
-        """N labelled examples of each task: X (B, N, d), labels (B, N), some flipped; mu (B, d)."""
+    def sample_context(self, mu, N, rng, with_clean=False):
+        """N labelled examples of each task: X (B, N, d), labels (B, N), some flipped; mu (B, d).
+
+        `with_clean` returns (X, labels, y) with the labels before flipping as well.
+        """
         B = len(mu)
         y = rng.choice([-1.0, 1.0], size=(B, N))
         X = y[:, :, None] * mu[:, None, :] + rng.standard_normal((B, N, self.d))
-        return X, np.where(rng.random((B, N)) < self.label_noise, -y, y)
+        shown = np.where(rng.random((B, N)) < self.label_noise, -y, y)
+        return (X, shown, y) if with_clean else (X, shown)
 
     def sample_tasks(self, B, N, rng, draw="law", memory=MEMORY):
         """B tasks with contexts of N examples: a `Tasks`.
