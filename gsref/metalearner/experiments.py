@@ -17,7 +17,7 @@ from gsref.metalearner.max_margin import descend_on_kernel, direction_gap, full_
 from gsref.metalearner.population import Order, error_rate
 from gsref.metalearner.problem import MEMORY, MetaProblem
 from gsref.metalearner.sample_size import examples_needed, examples_needed_sampled
-from gsref.metalearner.training import train, trainer
+from gsref.metalearner.training import combine, train, trainer
 
 ACCURACY = 0.9                                 # the accuracy that "examples needed" refers to
 CHUNK = 100                                    # training steps between two checkpoints
@@ -119,7 +119,8 @@ def direction(problem, B, N, eta, last, seed, keep):
 def published_steps(problem, B, N, eta, steps, seed, keep):
     """What the published number of steps is: cosines of W_steps with W_1 and with W_hat, and the share of tasks right.
 
-    cosine_first, cosine_margin, right, least_margin (|W| = 1, as a share of the largest possible), kkt (4,).
+    cosine_first, cosine_margin, right, least_margin (|W| = 1, as a share of the largest possible), kkt (4,);
+    accuracy, accuracy_error (3,) after N examples: of W_1, W_steps and W_hat.
     """
     tasks = problem.sample_tasks(B, N, generator(seed, "published", problem.d, problem.k, B))
     K = full_kernel(tasks)
@@ -131,7 +132,10 @@ def published_steps(problem, B, N, eta, steps, seed, keep):
     def cosine(a, b):
         return float(a @ K @ b) / np.sqrt(float(a @ K @ a) * float(b @ K @ b))
     t = K @ alpha[1]
-    return {"cosine_first": np.array(cosine(*alpha)), "cosine_margin": np.array(cosine(alpha[1], solution.alpha)),
+    contexts = Contexts(problem, 2000, generator(seed, "published contexts", problem.d))
+    curves = [contexts.curve(combine(tasks, a), [N]) for a in (*alpha, solution.alpha)]
+    return {"steps": np.array(steps), "accuracy": np.array([c.mean[0] for c in curves]), "accuracy_error": np.array([c.error[0] for c in curves]),
+            "cosine_first": np.array(cosine(*alpha)), "cosine_margin": np.array(cosine(alpha[1], solution.alpha)),
             "right": np.array(float((t > 0).mean())), "tasks": np.array(B),
             "least_margin": np.array(float(t.min()) / np.sqrt(float(alpha[1] @ t)) * solution.norm),
             "kkt": np.array([solution.primal, solution.dual, solution.slackness, solution.gap])}

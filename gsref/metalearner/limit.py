@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gsref.arguments import integer, real
-from gsref.metalearner.population import Order, _context, population
+from gsref.metalearner.population import Order, population
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Limit:
 
 def second_moment(problem, N):
     """E[A^2] = R^2 (E[s^2] R^2 + 1/N) + E[s^2] R^2 + k/N: four times the curvature of the loss in p at p = 0."""
-    s, weight = problem.shrinkage_law(_context(N, problem))
+    s, weight = problem.shrinkage_law(N)
     s2, R2 = float(weight @ s ** 2), problem.R ** 2
     return R2 * (s2 * R2 + 1.0 / N) + s2 * R2 + problem.k / N
 

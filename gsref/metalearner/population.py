@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from gsref.arguments import choice, instance, real
 from gsref.metalearner import radial
-from gsref.metalearner.problem import MetaProblem
+from gsref.metalearner.problem import MetaProblem, context_length
 
 EPS = np.finfo(float).eps
 
@@ -139,14 +139,6 @@ def _mixture(z, p, q, problem, N):
     return top + np.log(total), (parts * slope).sum(axis=0) / total, slope_q
 
 
-def _context(N, problem):
-    """N as a float; a whole number where flipped labels are counted."""
-    N = real("N", N, 0.0, open_least=True)
-    if problem.label_noise > 0.0 and N != int(N):
-        raise ValueError(f"N: got {N:g}, expected a whole number of examples when label_noise > 0")
-    return int(N) if problem.label_noise > 0.0 else N
-
-
 def population(problem, order, N, rule="contour"):
     """Loss and velocity at W = p Pi + q (I - Pi), contexts of N examples: a `PopulationValue`  [meta.5].
 
@@ -156,7 +148,7 @@ def population(problem, order, N, rule="contour"):
     N may be any positive number when no label is flipped.  Raises TypeError or ValueError.
     """
     instance("problem", problem, MetaProblem)
-    p, q, N = real("p", order.p), real("q", order.q), _context(N, problem)
+    p, q, N = real("p", order.p), real("q", order.q), context_length("N", N, problem.label_noise)
     if choice("rule", rule, ("contour", "radial")) == "radial":
         value, error, n = radial.expectations(problem, p, q, N)
     else:
@@ -179,7 +171,7 @@ def error_rate(problem, order, M, rule="contour"):
     M may be any positive number when no label is flipped.  Raises TypeError or ValueError.
     """
     instance("problem", problem, MetaProblem)
-    p, q, M = real("p", order.p), real("q", order.q), _context(M, problem)
+    p, q, M = real("p", order.p), real("q", order.q), context_length("M", M, problem.label_noise)
     size = max(abs(p), abs(q if problem.d > problem.k else 0.0))
     if size == 0.0:
         return 0.5, 0.0

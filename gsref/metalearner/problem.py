@@ -26,6 +26,16 @@ def check_memory(name, needed, memory):
         raise MemoryError(f"{name}: needs {needed / 1e9:.3g} GB, allowed are {memory / 1e9:.3g} GB (argument memory)")
 
 
+def context_length(name, N, label_noise):
+    """N > 0 as a float; as an int where flipped labels are counted.  TypeError or ValueError."""
+    N = real(name, N, 0.0, open_least=True)
+    if label_noise == 0.0:
+        return N
+    if N != int(N):
+        raise ValueError(f"{name}: got {N:g}, expected a whole number of examples when label_noise > 0")
+    return int(N)
+
+
 @dataclass(frozen=True)
 class Tasks:
     """What the model needs of B tasks: context means `muhat`, queries `x` with labels `y`; and the true means `mu`."""
@@ -96,13 +106,15 @@ class MetaProblem:
         """B draws of s = 1 - 2 Bin(N, label_noise) / N, by how much flipped labels shorten a context mean."""
         if self.label_noise == 0.0:
             return np.ones(B)
-        return 1.0 - 2.0 * rng.binomial(integer("N", N), self.label_noise, size=B) / N
+        N = context_length("N", N, self.label_noise)
+        return 1.0 - 2.0 * rng.binomial(N, self.label_noise, size=B) / N
 
     def shrinkage_law(self, N):
         """The values of s = 1 - 2 Bin(N, label_noise)/N and their probabilities (S,), those below 1e-18 left out."""
         if self.label_noise == 0.0:
             return np.ones(1), np.ones(1)
-        flips = np.arange(integer("N", N) + 1)
+        N = context_length("N", N, self.label_noise)
+        flips = np.arange(N + 1)
         log_weight = (gammaln(N + 1) - gammaln(flips + 1) - gammaln(N - flips + 1)
                       + flips * np.log(self.label_noise) + (N - flips) * np.log1p(-self.label_noise))
         keep = log_weight > -41.0

@@ -70,9 +70,3 @@ def examples_needed_sampled(contexts, W, accuracy=0.9):
     slope = (miss(log_M + 0.02) - miss(log_M - 0.02)) / 0.04
     return math.exp(log_M), math.exp(log_M) * float(each.std(ddof=1)) / math.sqrt(len(each)) / slope
 
-
-def local_exponents(x, y, error=None):
-    """Pairwise exponents d log y / d log x between neighbours, and their standard errors (0 without `error`)."""
-    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
-    relative = np.zeros_like(log_y) if error is None else np.asarray(error) / np.asarray(y)
-    return np.diff(log_y) / np.diff(log_x), np.hypot(relative[1:], relative[:-1]) / np.abs(np.diff(log_x))

@@ -50,6 +50,11 @@ def choose_way(B, d, steps, memory=MEMORY):
     return min(fitting, key=fitting.get)
 
 
+def combine(tasks, alpha):
+    """W = sum_i alpha_i muhat_i (y_i x_i)^T, shape (d, d), for coefficients alpha (B,)."""
+    return tasks.muhat.T @ ((alpha * tasks.y)[:, None] * tasks.x)
+
+
 class Kernel:
     """K[i, j] = y_i y_j (muhat_i . muhat_j)(x_i . x_j), the upper triangle in tiles."""
 
