@@ -23,10 +23,14 @@ from gsref.report import table, to_json, versions
 SAVE_EVERY = 5.0                               # seconds between checkpoints of unfinished training
 
 FIGURE1 = Figure(d=500, k=(30,), R=(2.0, 3.0), B=20000, M=(1, 5, 10, 20, 30, 40, 50, 100), T=2000, T_svm=1000)
-FIGURE1_QUICK = replace(FIGURE1, d=120, k=(8,), B=2000, T=1000, T_svm=100)
+FIGURE1_QUICK = replace(FIGURE1, d=100, k=(6,), B=800, T=1000, T_svm=40)
 FIGURE2 = Figure(d=2000, k=(500, 1000, 1500), R=(5.0, 7.0, 9.0), B=2000, M=(1, 5, 20, 50, 150, 250, 500, 700), T=1000)
 FIGURE2_REDUCED = replace(FIGURE2, d=500, k=(125, 250, 375), R=(3.5, 5.0, 6.5), B=500)
 FIGURE2_QUICK = replace(FIGURE2, d=200, k=(50, 100, 150), R=(3.0, 4.0, 5.0), B=200)
+
+
+GRID_SIZES = (40, 160, 640, 2560, 10240, 40960)  # k and d of "examples needed": exact, so no size is too large
+GRID_R = tuple(2.0 * 2.0 ** (i / 2) for i in range(7))        # to 16; geometric, so that exponents extrapolate
 
 
 def parser():
@@ -125,7 +129,7 @@ def measure(args, first, second, measurements):
     for R in second.R:
         for dim in second.k:
             two[dim, R] = measurements(f"figure 2 k={dim} R={R:g}", 8 if args.figure2 else 1, experiments.accuracy_figure,
-                                       second, dim, R, seed, memory=1e9 * args.memory)
+                                       second, dim, R, seed, path=False, memory=1e9 * args.memory)
     last = 8 if quick else 12
     every = measurements("direction, all on the support", 1, experiments.direction, MetaProblem(60, 6, 2.0), 30, 40, 1.0,
                          last, seed)
@@ -136,8 +140,7 @@ def measure(args, first, second, measurements):
     published = measurements("published steps", 10, experiments.published_steps,
                              MetaProblem(d, max(1, round(0.06 * d)), 2.0), round(0.08 * d * d), args.N, args.eta,
                              args.steps, seed)
-    sizes = measurements("examples needed", 3, experiments.sample_sizes, (20, 40, 80, 160, 320, 640),
-                         (100, 200, 400, 800, 1600, 3200), (2.0, 2.5, 3.0, 4.0, 5.0))
+    sizes = measurements("examples needed", 3, experiments.sample_sizes, GRID_SIZES, GRID_SIZES, GRID_R)
     tasks = measurements("tasks needed", 15, experiments.tasks_needed, 8, 2.0, args.N, (16, 32, 64) if quick else (32, 64, 128),
                          (250, 1000, 4000) if quick else (500, 2000, 8000), 2000, seed)
     before = measurements("predecessor", 2, experiments.predecessor, (50, 100) if quick else (50, 100, 200, 400), 40,

@@ -44,11 +44,12 @@ def generator(seed, *place):
     return np.random.default_rng([seed, zlib.crc32(repr(place).encode())])
 
 
-def accuracy_figure(figure, k, R, seed, keep, memory=MEMORY):
+def accuracy_figure(figure, k, R, seed, keep, path=True, memory=MEMORY):
     """Train on B tasks, then accuracy against M beside the exact baselines, on the same contexts.
 
     trained (n,), minus_full, minus_projected (n,): paired differences; each with `_error`. full, projected (n,): exact.
-    losses (steps,), population_loss, population_p (steps + 1,), and order (3,): p, q of W and the norm of the rest.
+    losses (steps,), order (3,): p, q of W and the norm of the rest; with `path` population_loss, population_p (steps + 1,)
+    and limit (3,): p*, its error, the loss there.
     """
     problem = MetaProblem(figure.d, k, R)
     tasks = problem.sample_tasks(figure.B, figure.N, generator(seed, "training", figure.d, figure.B, k, R), memory=memory)
@@ -68,11 +69,14 @@ def accuracy_figure(figure, k, R, seed, keep, memory=MEMORY):
         difference = replace(trained, each=trained.each - contexts.curve(order.to_matrix(problem), figure.M).each)
         result |= {f"minus_{name}": difference.mean, f"minus_{name}_error": difference.error,
                    name: np.array([1.0 - error_rate(problem, order, M)[0] for M in figure.M])}
-    orders, population_loss = descend_population(problem, figure.eta, figure.steps, figure.N)
     order, rest = Order.from_matrix(W, problem)
-    limit = limit_of_training(problem, figure.N)
-    return result | {"losses": losses, "population_loss": population_loss, "population_p": orders[:, 0],
-                     "order": np.array([order.p, order.q, rest]), "limit": np.array([limit.p, limit.error, limit.loss])}
+    result |= {"losses": losses, "order": np.array([order.p, order.q, rest])}
+    if path:
+        orders, population_loss = descend_population(problem, figure.eta, figure.steps, figure.N)
+        limit = limit_of_training(problem, figure.N)
+        result |= {"population_loss": population_loss, "population_p": orders[:, 0],
+                   "limit": np.array([limit.p, limit.error, limit.loss])}
+    return result
 
 
 def svm_figure(figure, k, R, seed, keep):
