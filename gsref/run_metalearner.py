@@ -107,13 +107,12 @@ def figures(args):
     if first.k[0] > first.d:
         raise UsageError(f"--k: got {first.k[0]}, expected an integer from 1 to --d = {first.d}")
     if first.M[-1] > first.d:
-        raise UsageError(f"--M: got {first.M[-1]}, expected at most --d = {first.d}: a longer context need not be separable, "
-                         "and the hard-margin SVM then does not exist")
-    for figure in (first,):
-        try:
-            choose_way(figure.B, figure.d, figure.steps, 1e9 * args.memory)
-        except MemoryError as problem:
-            raise UsageError(f"--memory: {problem}") from None
+        raise UsageError(f"--M: got {first.M[-1]}, expected at most --d = {first.d}: a longer context need not be "
+                         "separable, and the hard-margin SVM then does not exist")
+    try:
+        choose_way(first.B, first.d, first.steps, 1e9 * args.memory)
+    except MemoryError as problem:
+        raise UsageError(f"--memory: {problem}") from None
     second = FIGURE2 if args.figure2 else FIGURE2_QUICK if args.quick else FIGURE2_REDUCED
     return first, replace(second, N=args.N, eta=args.eta, steps=args.steps), args.figure2
 

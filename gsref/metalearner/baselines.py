@@ -31,8 +31,8 @@ def optimal_rule(problem):
     Raises ValueError for label_noise > 0: the odds then are no function of the context mean.
     """
     if instance("problem", problem, MetaProblem).label_noise > 0.0:
-        raise ValueError(f"label_noise: got {problem.label_noise:g}, expected 0: with flipped labels the optimal rule is "
-                         "no function of the context mean")
+        raise ValueError(f"label_noise: got {problem.label_noise:g}, expected 0: with flipped labels the optimal rule "
+                         "is no function of the context mean")
     return PROJECTED_MLE
 
 
@@ -66,7 +66,8 @@ def svm(X, y, intercept=True, most=20):
     if intercept and (y == y[0]).all():
         return LinearRule(np.zeros(d), float(y[0]), 0.0)
     if M > d:
-        raise ValueError(f"X: got {M} examples of dimension {d}, expected at most {d}: a separating plane need not exist")
+        raise ValueError(f"X: got {M} examples of dimension {d}, expected at most {d}: a separating plane need not "
+                         "exist")
     Q = np.outer(y, y) * (X @ X.T)
     if not intercept:
         alpha = nonnegative_quadratic(Q, np.ones(M))

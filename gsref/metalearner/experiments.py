@@ -9,6 +9,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from gsref.metalearner.accuracy import Contexts
 from gsref.metalearner.baselines import FULL_MLE, PROJECTED_MLE, svm
@@ -16,7 +17,7 @@ from gsref.metalearner.limit import descend_population, limit_of_training
 from gsref.metalearner.max_margin import descend_on_kernel, direction_gap, full_kernel, max_margin, offset
 from gsref.metalearner.population import Order, error_rate
 from gsref.metalearner.problem import MEMORY, MetaProblem
-from gsref.metalearner.sample_size import examples_needed, examples_needed_sampled
+from gsref.metalearner.sample_size import examples_needed, examples_needed_sampled, noise_of_one_step
 from gsref.metalearner.training import combine, train, trainer
 
 ACCURACY = 0.9                                 # the accuracy that "examples needed" refers to
@@ -48,11 +49,12 @@ def accuracy_figure(figure, k, R, seed, keep, path=True, memory=MEMORY):
     """Train on B tasks, then accuracy against M beside the exact baselines, on the same contexts.
 
     trained (n,), minus_full, minus_projected (n,): paired differences; each with `_error`. full, projected (n,): exact.
-    losses (steps,), order (3,): p, q of W and the norm of the rest; with `path` population_loss, population_p (steps + 1,)
-    and limit (3,): p*, its error, the loss there.
+    losses (steps,), order (3,): p, q of W and the norm of the rest; with `path` also population_loss, population_p
+    (steps + 1,) and limit (3,): p*, its error, the loss there.
     """
     problem = MetaProblem(figure.d, k, R)
-    tasks = problem.sample_tasks(figure.B, figure.N, generator(seed, "training", figure.d, figure.B, k, R), memory=memory)
+    rng = generator(seed, "training", figure.d, figure.B, k, R)
+    tasks = problem.sample_tasks(figure.B, figure.N, rng, memory=memory)
     saved = keep.load()
     run = trainer(tasks, figure.eta, figure.steps, state=None if saved is None else saved["state"], memory=memory)
     run.losses = [] if saved is None else saved["losses"].tolist()
@@ -138,7 +140,8 @@ def published_steps(problem, B, N, eta, steps, seed, keep):
     t = K @ alpha[1]
     contexts = Contexts(problem, 2000, generator(seed, "published contexts", problem.d))
     curves = [contexts.curve(combine(tasks, a), [N]) for a in (*alpha, solution.alpha)]
-    return {"steps": np.array(steps), "accuracy": np.array([c.mean[0] for c in curves]), "accuracy_error": np.array([c.error[0] for c in curves]),
+    return {"steps": np.array(steps), "accuracy": np.array([c.mean[0] for c in curves]),
+            "accuracy_error": np.array([c.error[0] for c in curves]),
             "cosine_first": np.array(cosine(*alpha)), "cosine_margin": np.array(cosine(alpha[1], solution.alpha)),
             "right": np.array(float((t > 0).mean())), "tasks": np.array(B),
             "least_margin": np.array(float(t.min()) / np.sqrt(float(alpha[1] @ t)) * solution.norm),
@@ -154,10 +157,10 @@ def sample_sizes(k, d, R, keep):
 
 
 def tasks_needed(k, R, N, d, B, T, seed, keep, eta=0.01, steps=300, blocks=20):
-    """Examples the *trained* W needs, as a ratio to the projected MLE on the same contexts, for dimensions d and tasks B.
+    """Examples that the *trained* W needs, as a ratio to the projected MLE on the same contexts.
 
-    ratio, ratio_error (len(d), len(B)); the error is a jackknife over `blocks` groups of contexts. needed = ratio times
-    the exact number of the projected MLE; context_only (len(d),): the exact number of the full MLE.
+    ratio, ratio_error (len(d), len(B)), the error a jackknife over `blocks` groups of contexts; law: the derived
+    ratio - 1; projected, context_only (len(d),): the exact numbers of the projected and of the full MLE.
     """
     ratio, error = np.empty((2, len(d), len(B)))
     work = np.cumsum([0.0, *(float(dim) ** 2 * b for dim in d for b in B)])
@@ -171,17 +174,20 @@ def tasks_needed(k, R, N, d, B, T, seed, keep, eta=0.01, steps=300, blocks=20):
             keep.show(work[i * len(B) + j] / work[-1])
             tasks = problem.sample_tasks(b, N, generator(seed, "tasks needed", dim, b))
             W = train(tasks, eta, steps).W
-            ratios = np.array([examples_needed_sampled(group, W, ACCURACY)[0] for group in (contexts, *groups)]) / reference
+            needed = [examples_needed_sampled(group, W, ACCURACY)[0] for group in (contexts, *groups)]
+            ratios = np.array(needed) / reference
             ratio[i, j], rest = ratios[0], ratios[1:]
             error[i, j] = np.sqrt((blocks - 1) * np.mean((rest - rest.mean()) ** 2))
     exact = examples_needed(problem, PROJECTED_MLE, ACCURACY)
+    law = [[noise_of_one_step(MetaProblem(dim, k, R), N, b, exact) / (1.0 - ndtri(ACCURACY) ** 2 / R ** 2) for b in B]
+           for dim in d]
     return {"d": np.array(d), "B": np.array(B), "k": np.array(k), "R": np.array(R), "N": np.array(N), "ratio": ratio,
-            "ratio_error": error, "projected": np.array(exact),
+            "ratio_error": error, "law": np.array(law), "projected": np.array(exact),
             "context_only": np.array([examples_needed(MetaProblem(dim, k, R), FULL_MLE, ACCURACY) for dim in d])}
 
 
 def predecessor(d, N, M, T, flips, seed, keep):
-    """The setting of Frei and Vardi (2025): k = d, R_train = 5 sqrt(d), R_test = d^0.3, labels of the test context flipped.
+    """The setting of Frei and Vardi (2025): k = d, R_train = 5 sqrt(d), R_test = d^0.3, flipped labels at test.
 
     accuracy, accuracy_error (len(d), len(M)) on clean queries of W trained on B = d tasks; full (len(d), len(M)): the
     full MLE, exact; memorised (len(d),): the share of flipped context labels that the trained rule reproduces at the

@@ -95,7 +95,7 @@ def max_margin(K):
     t = K @ alpha
     square = float(alpha @ t)
     return MaxMargin(alpha, t, float(np.maximum(1.0 - t, 0.0).max()), float(np.maximum(-alpha, 0.0).max() / alpha.max()),
-                     float(np.abs(alpha * (t - 1.0)).max() / alpha.sum()), abs(square - float(alpha.sum())) / square)
+                     float(np.abs(alpha * (t - 1.0)).max() / alpha.sum()), abs(square - alpha.sum()) / square)
 
 
 def direction_gap(K, alpha, beta):

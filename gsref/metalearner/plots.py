@@ -23,8 +23,8 @@ def accuracy_curves(figures, svms, sizes):
     """Figure 1: accuracy against M, one panel a radius; `figures` {R: measurement}, `svms` {R: measurement}."""
     data = {"caption": "Accuracy on a new task against the number of examples in its context. Points: W trained by "
                        f"gradient descent on {sizes.B} tasks (d = {sizes.d}, k = {sizes.k[0]}, N = {sizes.N}, rate "
-                       f"{sizes.eta:g}, {sizes.steps} steps), and SVMs trained on the context; bars: 4 standard errors. Lines: "
-                       "exact values of the projected MLE (optimal if the subspace is known; also the trained model "
+                       f"{sizes.eta:g}, {sizes.steps} steps), and SVMs trained on the context; bars: 4 standard errors. "
+                       "Lines: exact values of the projected MLE (optimal if the subspace is known; also the trained model "
                        "with infinitely many tasks) and of the full MLE (optimal if it is not).", "panels": []}
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, len(figures), width=7.6, height=3.4, sharey=True, squeeze=False)
@@ -49,8 +49,8 @@ def accuracy_curves(figures, svms, sizes):
 def accuracy_grid(figures, sizes):
     """Figure 2: one panel a radius, one colour a k; `figures` {(k, R): measurement}."""
     data = {"caption": "Accuracy against the number of examples in the context. Points: W trained by gradient descent "
-                       f"(d = {sizes.d}, B = {sizes.B} tasks); bars: 4 standard errors. Dotted: projected MLE, the population limit, "
-                       "exact. Dashed: full MLE, which needs no training, exact.", "panels": []}
+                       f"(d = {sizes.d}, B = {sizes.B} tasks); bars: 4 standard errors. Dotted: projected MLE, the "
+                       "population limit, exact. Dashed: full MLE, which needs no training, exact.", "panels": []}
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, len(sizes.R), width=7.6, height=3.4, sharey=True, squeeze=False)
         for ax, R in zip(axes[0], sizes.R):
@@ -73,8 +73,8 @@ def accuracy_grid(figures, sizes):
 
 def direction_gap(every, some):
     """B1: distance of the direction of gradient descent from that of the maximal margin, against steps."""
-    data = {"caption": "Distance between the directions of gradient descent and of the max-margin solution. Dashed: the "
-                       "derived law, the gap of log(n) W_hat + W_off, without a fitted constant.",
+    data = {"caption": "Distance between the directions of gradient descent and of the max-margin solution. Dashed: "
+                       "the derived law, the gap of log(n) W_hat + W_off, without a fitted constant.",
             "every_task_on_the_support": every, "some_off": some}
     with matplotlib.rc_context(STYLE):
         picture, ax = figure(width=5.2, height=3.4)
@@ -92,8 +92,8 @@ def direction_gap(every, some):
 def examples_needed(grid):
     """B2 and B4: examples needed against k/R^4 and d/R^4, with the derived laws."""
     data = {"caption": f"Examples needed for accuracy {ACCURACY:g}, exact. Left: knowing the subspace (the trained "
-                       "model with infinitely many tasks). Right: the best learner that sees the context alone. Dashed: the derived "
-                       "law; grey: slope one, the claimed scaling. Open points: below one example, out of the regime.",
+                       "model with infinitely many tasks). Right: the best learner that sees the context alone. Dashed: "
+                       "the derived law; grey: slope one, the claimed scaling. Open points: below one example, out of the regime.",
             **grid}
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, 2, width=7.6, height=3.5)
@@ -116,14 +116,17 @@ def tasks_needed(tasks):
     """B2 and B3: by how much the trained model exceeds the optimal number of examples, against the number of tasks."""
     data = {"caption": "Examples that the trained model needs beyond the optimum (projected MLE), as a share, against "
                        f"the number of training tasks (k = {int(tasks['k'])}, R = {float(tasks['R']):g}, N = "
-                       f"{int(tasks['N'])}); bars: 4 standard errors; grey: slope -1.", **tasks}
+                       f"{int(tasks['N'])}); bars: 4 standard errors; dashed: the derived law of one step, no constant "
+                       "fitted.", **tasks}
     with matplotlib.rc_context(STYLE):
         picture, ax = figure(width=5.2, height=3.4)
-        for dim, row, error, colour, marker in zip(tasks["d"], tasks["ratio"], tasks["ratio_error"], PALETTE, MARKERS):
+        for dim, row, error, law, colour, marker in zip(tasks["d"], tasks["ratio"], tasks["ratio_error"], tasks["law"],
+                                                        PALETTE, MARKERS):
             seen = row - 1.0 > 4.0 * error                       # bars on a log axis: only what is clear of zero
-            ax.errorbar(tasks["B"][seen], row[seen] - 1.0, 4 * error[seen], color=colour, marker=marker, label=f"d = {dim}")
-        B = np.array([tasks["B"][0], tasks["B"][-1]], float)
-        ax.plot(B, (tasks["ratio"][-1, 0] - 1.0) * B[0] / B, color=GREY, linewidth=0.8, label="slope -1")
+            ax.errorbar(tasks["B"][seen], row[seen] - 1.0, 4 * error[seen], color=colour, marker=marker, linestyle="none",
+                        label=f"d = {dim}")
+            ax.plot(tasks["B"], law, "--", color=colour, linewidth=0.9)
+        ax.plot([], [], "--", color=GREY, label="derived law")
         ax.set(xscale="log", yscale="log", xlabel="training tasks B",
                ylabel=r"$M_{\rm trained}/M_{\rm optimal} - 1$")
         ax.legend()

@@ -68,8 +68,8 @@ def _log_mgf(z, p, q, problem, N, s):
     P, Q = 1.0 - (p * z) ** 2 / N, 1.0 - (q * z) ** 2 / N
     bracket = (s ** 2 + 1.0 / N) * (p * z) ** 2 / 2.0 - s * p * z
     log_K = -(k / 2) * np.log(P) - (off / 2) * np.log(Q) + R ** 2 * bracket / P
-    slope = (k * p * z ** 2 / N + R ** 2 * ((s ** 2 + 1.0 / N) * p * z ** 2 - s * z + 2.0 * bracket * p * z ** 2 / (N * P))) / P
-    return log_K, slope
+    slope = k * p * z ** 2 / N + R ** 2 * ((s ** 2 + 1.0 / N) * p * z ** 2 - s * z + 2.0 * bracket * p * z ** 2 / (N * P))
+    return log_K, slope / P
 
 
 def _log_logistic_kernel(z):
@@ -91,7 +91,8 @@ def _contour(log_f, most, factors, rtol=1e-13, n_most=1 << 13):
     """
     def real_f(place):                         # place in the log-odds of c in (0, most): one scale for both ends
         return log_f(np.array([most / (1.0 + math.exp(-place)) + 0j]))[0].real.item()
-    c = most / (1.0 + math.exp(-minimize_scalar(real_f, bounds=(-60.0, 30.0), method="bounded", options={"xatol": 1e-3}).x))
+    place = minimize_scalar(real_f, bounds=(-60.0, 30.0), method="bounded", options={"xatol": 1e-3}).x
+    c = most / (1.0 + math.exp(-place))
     room = min(c, most - c)
     step = 0.03 * room
     around = log_f(c + step * np.array([-1.0, 0.0, 1.0]) + 0j).real
@@ -143,7 +144,7 @@ def population(problem, order, N, rule="contour"):
     """Loss and velocity at W = p Pi + q (I - Pi), contexts of N examples: a `PopulationValue`  [meta.5].
 
     -dL/dW = E[c A]/k Pi + E[c T]/(d - k) (I - Pi), so a step of rate eta is p += eta E[c A]/k, q += eta E[c T]/(d-k);
-    with the kernel of [meta.7],  L = int kernel K,  E[c A] = -int kernel dK/dp,  E[c T] = -int kernel dK/dq.
+    with the kernel of `_log_logistic_kernel`,  L = int kernel K,  E[c A] = -int kernel dK/dp,  E[c T] = -int kernel dK/dq.
     `rule`: "contour" (any d, k) or "radial" (an independent product rule over the radial variables).
     N may be any positive number when no label is flipped.  Raises TypeError or ValueError.
     """

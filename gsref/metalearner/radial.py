@@ -3,7 +3,7 @@
 With a = Pi muhat and b = (I - Pi) muhat, rotations leave four independent variables: the shrinkage s, the component
 a_1 = s R + g / sqrt(N) of a along mu, and the squared lengths rho^2/N, chi^2/N of the rest of a and of b. Given them,
 
-    t ~ N(p R a_1, p^2 (a_1^2 + rho^2/N) + q^2 chi^2/N),   rho^2 ~ chi^2_{k-1},  chi^2 ~ chi^2_{d-k}   [meta.8].
+    t ~ N(p R a_1, p^2 (a_1^2 + rho^2/N) + q^2 chi^2/N),   rho^2 ~ chi^2_{k-1},  chi^2 ~ chi^2_{d-k}.
 
 A product of Gauss rules over (g, rho^2, chi^2), and Gauss-Legendre on both sides of t = 0 for the normal variable.
 It shares nothing with the contour integral, which it checks; its error is twice the change from half as many nodes,
@@ -23,7 +23,7 @@ REACH = 9.8                                    # the normal density beyond is be
 
 
 def radial_rule(problem, q, N, n_g, n_square):
-    """Nodes a_1, |a|^2, |b|^2 and weights, each (n,), of the product rule."""
+    """Nodes a_1, |a|^2, |b|^2 and weights, each (n,), of the product rule over the radial variables  [meta.8]."""
     g, w_g = normal_rule(n_g)
     s, w_s = problem.shrinkage_law(N)
     rho2, w_rho = chi_square_rule(n_square, problem.k - 1)

@@ -52,6 +52,18 @@ def needed_law(dimension, R, accuracy=0.9):
     return np.where(R2 > z2, z2 * (dimension - 1) / (R2 * np.where(R2 > z2, R2 - z2, 1.0)), np.inf)
 
 
+def noise_of_one_step(problem, N, B, M):
+    """delta, by which the noise of B tasks lengthens w = W^T muhat after one step from zero  [meta.16].
+
+    delta = E|E^T muhat|^2 / E|(R^2/k) Pi muhat|^2 for W_1 = (eta/2) ((R^2/k) Pi + E), contexts of N examples in training
+    and M at test, no flipped labels. For d >> k and small delta the trained model needs the share
+    delta/(1 - z^2/R^2) of examples more than the projected MLE.
+    """
+    d, k, R2 = problem.d, problem.k, problem.R ** 2
+    spread = (R2 / k + 1.0 / N) * (R2 + k / M) + (d - k) / (N * M)                 # E muhat.C muhat
+    return ((R2 + d) * (k / R2) ** 2 * spread / (R2 + k / M) - 1.0) / B
+
+
 def examples_needed_sampled(contexts, W, accuracy=0.9):
     """(M, standard error) at which the mean accuracy of W over the drawn contexts is `accuracy`; inf if never.
 

@@ -4,7 +4,7 @@ On W itself, a step costs two products with a (d, d) matrix for every task. In t
 combination of the rank-one features,
 
     W = sum_i alpha_i muhat_i (y_i x_i)^T,    t = K alpha,    alpha += (eta/B) s(-t),
-    K[i, j] = y_i y_j (muhat_i . muhat_j)(x_i . x_j)                                              [meta.4]
+    K[i, j] = y_i y_j (muhat_i . muhat_j)(x_i . x_j)
 
 and a step costs one product with the (B, B) kernel. Both give the same numbers to rounding; `train` takes the
 cheaper one by operation counts that fits the memory.
@@ -56,7 +56,7 @@ def combine(tasks, alpha):
 
 
 class Kernel:
-    """K[i, j] = y_i y_j (muhat_i . muhat_j)(x_i . x_j), the upper triangle in tiles."""
+    """K[i, j] = y_i y_j (muhat_i . muhat_j)(x_i . x_j)  [meta.4], the upper triangle in tiles."""
 
     def __init__(self, muhat, xy):
         self.B = len(muhat)
