@@ -29,7 +29,7 @@ FIGURE2_REDUCED = replace(FIGURE2, d=500, k=(125, 250, 375), R=(3.5, 5.0, 6.5), 
 FIGURE2_QUICK = replace(FIGURE2, d=200, k=(50, 100, 150), R=(3.0, 4.0, 5.0), B=200)
 
 
-GRID_SIZES = (40, 160, 640, 2560, 10240, 40960)  # k and d of "examples needed": exact, so no size is too large
+GRID_SIZES = tuple(40 * 8 ** i for i in range(7))          # k and d of "examples needed", to 1e7: exact at any size
 GRID_R = tuple(2.0 * 2.0 ** (i / 2) for i in range(7))        # to 16; geometric, so that exponents extrapolate
 
 

@@ -141,41 +141,46 @@ class KernelTrainer:
         x^m/m!). The window is accepted when at *every* step the factor that was used is s(-t_r) to DEFECT: it then
         is gradient descent to that accuracy. If not, it is halved; with no more than NODES steps it is exact.
         """
-        n = FIRST
+        n, recent = FIRST, None
         while steps > 0:
             n = min(n, steps)
-            if self._window(n):
-                steps -= n
-                n = 2 * n
+            found = self._window(n, recent)
+            if found is not None:
+                recent, steps, n = found, steps - n, 2 * n
             else:
                 n = max(NODES, n // 2)
 
-    def _window(self, n):
-        """Take n steps if the polynomial represents them; returns whether it did."""
+    def _window(self, n, recent):
+        """Take n steps if the polynomial represents them: returns the factors of the last four, or None.
+
+        `recent` are those factors of the window before: a cubic through them is the first guess.
+        """
         alpha, t = self.state
         rate = self.eta / len(t)
         x = _window_nodes(n)
-        basis = _lagrange(x, n)                                                        # (n, J): basis[r, j] = l_j(r)
-        sums = np.concatenate([np.zeros((1, len(x))), np.cumsum(basis, axis=0)])       # sum of l_j over the steps before r
-        c = np.repeat(logistic_factor(t)[None], len(x), axis=0)                        # (J, B): factors at the nodes
+        basis = _lagrange(x, np.arange(n))                                             # (n, J): basis[r, j] = l_j(r)
+        sums = np.concatenate([np.zeros((1, len(x))), np.cumsum(basis, axis=0)])       # sum of l_j over the steps before
+        if recent is None:
+            c = np.repeat(logistic_factor(t)[None], len(x), axis=0)                    # (J, B): factors at the nodes
+        else:
+            c = np.clip(_lagrange(np.arange(4), 4 + x) @ recent, 0.0, 1.0)
         product = np.zeros_like(c)                                                     # c K, built up from changes of c
         change = c
         for _ in range(SWEEPS_MOST):
             product += self.K.of_rows(change)
             change = logistic_factor(t + rate * sums[x] @ product) - c
             c = c + change
-            size = np.abs(change).max()
-            if size < 1e-15:
+            if np.abs(change).max() < DEFECT / 10.0:
                 break
         for start in range(0, n, 16):                                                  # 16 steps at a time: memory
             part = slice(start, start + 16)
             defect = logistic_factor(t + rate * sums[:-1][part] @ product) - basis[part] @ c
             if np.abs(defect).max() > DEFECT:
-                return False
+                return None
         for start in range(0, n, 16):
             self.losses += logistic_loss(t + rate * sums[:-1][start:start + 16] @ product).mean(axis=1).tolist()
         self.state = np.stack([alpha + rate * sums[-1] @ c, t + rate * sums[-1] @ product])
-        return True
+        return logistic_factor(t + rate * sums[-5:-1] @ product)
 
 
 def _window_nodes(n):
@@ -190,11 +195,11 @@ def _window_nodes(n):
     return x
 
 
-def _lagrange(x, n):
-    """l_j(r) for r = 0..n-1, shape (n, J), by the product formula."""
-    r, differences = np.arange(n)[:, None, None], x[:, None] - x[None, :]
+def _lagrange(x, r):
+    """l_j(r), 1 at the node x_j and 0 at the others, for nodes x (J,) at r (n,): shape (n, J), by the product formula."""
+    differences = x[:, None] - x[None, :]
     off = ~np.eye(len(x), dtype=bool)
-    factors = np.where(off, (r - x[None, None, :]) / np.where(off, differences, 1), 1.0)    # (n, J, J)
+    factors = np.where(off, (r[:, None, None] - x[None, None, :]) / np.where(off, differences, 1), 1.0)    # (n, J, J)
     return factors.prod(axis=2)
 
 
