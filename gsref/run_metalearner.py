@@ -22,7 +22,7 @@ from gsref.report import table, to_json, versions
 
 SAVE_EVERY = 5.0                               # seconds between checkpoints of unfinished training
 
-FIGURE1 = Figure(d=500, k=(30,), R=(2.0, 3.0), B=20000, M=(1, 5, 10, 20, 30, 40, 50, 100), T=2000, T_svm=1000)
+FIGURE1 = Figure(d=500, k=(30,), R=(2.0, 3.0), B=20000, M=(1, 5, 10, 20, 30, 40, 50, 100), T=2000, T_svm=200)
 FIGURE1_QUICK = replace(FIGURE1, d=100, k=(6,), B=800, T=1000, T_svm=40)
 FIGURE2 = Figure(d=2000, k=(500, 1000, 1500), R=(5.0, 7.0, 9.0), B=2000, M=(1, 5, 20, 50, 150, 250, 500, 700), T=1000)
 FIGURE2_REDUCED = replace(FIGURE2, d=500, k=(125, 250, 375), R=(3.5, 5.0, 6.5), B=500)
