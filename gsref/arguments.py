@@ -27,7 +27,7 @@ def integer(name, value, least=1, most=None):
 
 def real(name, value, least=-math.inf, most=math.inf, open_least=False):
     """`value` as a finite float in [least, most] (`open_least`: above `least`)."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    if type(value) is not float and (isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real)):
         raise TypeError(f"{name}: got {value!r}, expected a real number")
     try:
         number = float(value)

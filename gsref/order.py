@@ -3,7 +3,7 @@
 Source: derivations/03_symmetry.md.  Order of the scalars wherever they form an array: alpha, a, b, m_rr, m_ro, m_oo.
 """
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class OrderParameters:
     __array_ufunc__ = None                     # numpy scalars leave `scalar * order` to __rmul__
 
     def __post_init__(self):
-        for field in fields(self):
-            object.__setattr__(self, field.name, real(field.name, getattr(self, field.name)))
+        for name in ("alpha", "a", "b", "m_rr", "m_ro", "m_oo"):
+            object.__setattr__(self, name, real(name, getattr(self, name)))
 
     def __add__(self, other):
         if not isinstance(other, OrderParameters):

@@ -8,6 +8,7 @@ where r = `relevant` is the one group that the label depends on.  Source: deriva
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,17 +52,17 @@ class Problem:
                 raise ValueError(f"direction: got norm {norm:.9g}, expected a unit vector")
             v_star = v_star / norm
         v_star.flags.writeable = False
-        P = positions(D)
-        P.flags.writeable = False
         for name, value in (("d", d), ("D", D), ("sigma", real("sigma", self.sigma, 0.0, open_least=True)),
                             ("relevant", integer("relevant", self.relevant, 0, D - 1)),
-                            ("direction", v_star), ("_positions", P)):
+                            ("direction", v_star)):
             object.__setattr__(self, name, value)
 
-    @property
+    @cached_property
     def positions(self):
-        """P, shape (D, D), read-only."""
-        return self._positions
+        """P, shape (D, D), read-only; made when first asked for, since expectations need it at no D."""
+        P = positions(self.D)
+        P.flags.writeable = False
+        return P
 
     @property
     def kappa(self):

@@ -22,13 +22,17 @@ ALLOWED = {
     "learning_rate": "arguments",
     "scaling":       "arguments",
     "quadrature":    "arguments",
-    "sparse_grid":   "arguments quadrature",
+    "sparse_grid":   "",
     # the line
     "problem":       "arguments",
     "model":         "arguments problem",
     "gradients":     "arguments problem model",
     "order":         "arguments problem model gradients",
-    "population":    "arguments problem model gradients order quadrature sparse_grid",
+    "position_only": "",
+    "mean_token":    "",
+    "exchangeable":  "mean_token quadrature sparse_grid",
+    "conditional":   "model quadrature mean_token",
+    "population":    "arguments problem order position_only mean_token exchangeable conditional",
     "descent":       "arguments problem order population",
     "attention":     "arguments problem model order population quadrature",
     "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate "
@@ -37,6 +41,7 @@ ALLOWED = {
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report",
     "metalearner":   "arguments model quadrature scaling report descent plots",
+    "bench":         "commands order problem population exchangeable",
     # pictures
     "plots":         "arguments files report late_phase",
 }

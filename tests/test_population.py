@@ -8,6 +8,7 @@ from scipy.special import expit
 from gsref import OrderParameters, Problem, loss_and_gradient, population
 from gsref.order import position_scores
 from gsref.population import velocity_scales
+from tests import honest
 
 # (d, D, sigma, relevant), order: generic points of every size, weak and strong attention, both signs of a and b
 POINTS = [
@@ -132,6 +133,28 @@ def test_start_is_known_exactly():
             found, error = unpack(population(Problem(3, D, 1.7), OrderParameters(), mode=mode))
             np.testing.assert_allclose(found, [np.log(2), 1.7 / np.sqrt(2 * np.pi), 0, 0, 0, 0, 0], atol=1e-6)
             assert np.all(np.abs(found - [np.log(2), 1.7 / np.sqrt(2 * np.pi), 0, 0, 0, 0, 0]) <= error + 1e-15)
+
+
+def judged(points):
+    """Excess of each point: |value - reference| in units of the estimate plus the error of the reference."""
+    known = honest.stored()
+    return np.array([honest.excess(i, known) for i in points])
+
+
+@pytest.mark.derives("quad.9")
+def test_errors_are_honest():
+    """30 of the 300 points of `tests.honest`: at most 3 beyond the estimate (binomial, 5 % each: 6 % false alarms if
+    the estimate were only just a 95 % bound, it is much better), none beyond three times it."""
+    found = judged(range(5, honest.POINTS, 10))
+    assert np.sum(found > 1) <= 3 and np.all(found <= 3), dict(zip(range(5, honest.POINTS, 10), found))
+
+
+@pytest.mark.slow
+@pytest.mark.derives("quad.9")
+def test_errors_are_honest_at_300_points():
+    """On paths of training, off them, and on the hard side: 95 % within the estimate, all within three times it."""
+    found = judged(range(honest.POINTS))
+    assert np.mean(found <= 1) >= 0.95 and np.all(found <= 3), {i: x for i, x in enumerate(found) if x > 1}
 
 
 def test_budget_is_kept_and_the_error_says_so():
