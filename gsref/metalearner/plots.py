@@ -101,7 +101,7 @@ def examples_needed(grid):
                                              (axes[1], grid["context_only"], grid["d"], "d", "sees the context alone")):
             for R, row, colour, marker in zip(grid["R"], needed, PALETTE, MARKERS):
                 x, real = sizes / R ** 4, row >= 1.0
-                ax.plot(x[real], row[real], marker, color=colour, label=f"R = {R:g}")
+                ax.plot(x[real], row[real], marker, color=colour, label=f"R = {R:.3g}")
                 ax.plot(x[~real], row[~real], marker, color=colour, markerfacecolor="none")
                 ax.plot(x, needed_law(sizes, R, ACCURACY), "--", color=colour, linewidth=0.9)
             x = np.array([np.min(sizes / grid["R"].max() ** 4), np.max(sizes / grid["R"].min() ** 4)])
