@@ -47,7 +47,12 @@ def _gauss(diagonal, squares):
 
 @lru_cache(maxsize=256)
 def chi_square_rule(n, freedom):
-    """n-node Gauss rule for E h(rho), rho ~ chi^2 with `freedom` degrees: exact for degree 2n - 1 in rho."""
+    """n-node Gauss rule for E h(rho), rho ~ chi^2 with `freedom` degrees: exact for degree 2n - 1 in rho.
+
+    At no degree of freedom rho is the constant 0, and so is the one node.
+    """
+    if freedom == 0:
+        return _frozen(np.zeros(1), np.ones(1))
     k = np.arange(n)
     return _gauss(4.0 * k + freedom, 4.0 * k[1:] * (k[1:] + freedom / 2 - 1))
 
