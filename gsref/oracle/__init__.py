@@ -1,0 +1,6 @@
+"""The oracle: is another implementation of the model right, and if not, what is wrong with it?"""
+
+from gsref.oracle.system import TRANSFORMER, System
+from gsref.oracle.verdict import Report, assert_matches, check
+
+__all__ = ["TRANSFORMER", "Report", "System", "assert_matches", "check"]

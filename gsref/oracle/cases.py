@@ -162,6 +162,23 @@ def transformer_cases(seed=0, thorough=False):
     return tuple(cases)
 
 
+def rejected_cases(seed=0):
+    """Inputs that an implementation must refuse; the reason is the first flag."""
+    arrays = inputs(Draw(seed, "rejected"), 3, 5, 4)
+    n, D, d = arrays["X"].shape
+    X_nan, W_inf = arrays["X"].copy(), arrays["W"].copy()
+    X_nan[1, 2, 3], W_inf[0, -1] = np.nan, np.inf
+    wrong = {
+        "reject-labels-01": ("labels 0 and 1", {"y": (arrays["y"] + 1) / 2}),
+        "reject-label-column": ("labels of shape (n, 1)", {"y": arrays["y"][:, None]}),
+        "reject-empty-batch": ("an empty batch", {"X": arrays["X"][:0], "y": arrays["y"][:0]}),
+        "reject-nan": ("a NaN in X", {"X": X_nan}),
+        "reject-inf": ("an infinite entry of W", {"W": W_inf}),
+        "reject-shape": ("v with one entry too few", {"v": arrays["v"][:-1]}),
+    }
+    return tuple(Case(id, (why,), {**arrays, **change}, {"n": n, "D": D, "d": d}) for id, (why, change) in wrong.items())
+
+
 def _offset(draw):
     """Scores of order 1 in sample 0, all of them larger by 784 in sample 1: the first feature is constant, 0 or 28."""
     arrays = inputs(draw, 3, 5, 4, 0.02)

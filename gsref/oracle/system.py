@@ -21,6 +21,7 @@ class System:
     `tolerances(**inputs, p=, careful=)`: two mappings with the same keys, tolerances and sizes of the terms.
     `blocks(values, d)`: outputs cut into steps, d the last axis of the input named `split`.
     `cases(seed, thorough)`: a tuple of `cases.Case`.  `faults()`: the table of known-wrong candidates, see `mutants`.
+    `rejected(seed)`: cases whose inputs must be rejected, the reason as their first flag.
     `conventions`: what an implementer must know, for the manifest of an export.
     """
 
@@ -36,6 +37,7 @@ class System:
     split: str
     cases: Callable
     faults: Callable
+    rejected: Callable
     conventions: dict
 
     def label(self, step):
@@ -77,4 +79,5 @@ TRANSFORMER = System(
     steps=("scores", "attention", "values", "logit", "loss", "factor", "G", "dv1", "dv2", "dW11", "dW12", "dW21", "dW22"),
     labels=MappingProxyType({f"d{name}": name for name in ("v1", "v2", "W11", "W12", "W21", "W22")}),
     evaluate=_evaluate, tolerances=tolerance.tolerances, blocks=reference.blocks, split="X",
-    cases=cases.transformer_cases, faults=_faults, conventions=CONVENTIONS)
+    cases=cases.transformer_cases, faults=_faults, rejected=cases.rejected_cases,
+    conventions=CONVENTIONS)
