@@ -180,11 +180,11 @@ def rejected_cases(seed=0):
 
 
 def _offset(draw):
-    """Scores of order 1 in sample 0, all of them larger by 784 in sample 1: the first feature is constant, 0 or 28."""
+    """Scores of order 1 in sample 0, all of them larger by 784 in sample 1: the first feature is constant, 0 or 14."""
     arrays = inputs(draw, 3, 5, 4, 0.02)
-    arrays["X"][:, :, 0] = np.array([0.0, 28.0, 0.0])[:, None]
+    arrays["X"][:, :, 0] = np.array([0.0, 14.0, 0.0])[:, None]
     arrays["W"][0, :] = arrays["W"][:, 0] = 0.0
-    arrays["W"][0, 0] = 1.0
+    arrays["W"][0, 0] = 4.0
     return arrays
 
 

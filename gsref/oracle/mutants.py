@@ -162,15 +162,13 @@ def _unshifted(self, A, shift=0.0):
 def _hard(self, A):
     S = Plain.attention(self, A)
     top = S.max(axis=1, keepdims=True)
-    return np.where(top > 0.95, np.where(S == top, 1.0, 0.0), S)
+    return np.where(top > 0.75, np.where(S == top, 1.0, 0.0), S)
 
 
-def _cut_factor(self, t):
-    return Plain.loss_factor(self, np.clip(t, -20.0, 20.0))
-
-
-def _cut_losses(self, t):
-    return Plain.losses(self, np.clip(t, -20.0, 20.0))
+def _cut(self, t):
+    """Margins clipped at 20, where exp(-20) is below what the type resolves at 6."""
+    most = 20.0 if self.arithmetic.precision.unit < 1e-6 else 6.0
+    return np.clip(t, -most, most)
 
 
 def _shared_coefficient(self, y, t, n):
@@ -272,8 +270,6 @@ FAULTS = (
     in_step("keys-and-queries", "keys and queries are swapped: scores z_j . W z_i",
             scores=lambda self, W, Z: Plain.scores(self, W.T, Z),
             outer=lambda self, G, Z: Plain.outer(self, G, Z).T.copy()),
-    in_step("outer-swapped", "dW pairs query and key the wrong way round: sum of G[i, j] z_j z_i^T",
-            outer=lambda self, G, Z: Plain.outer(self, G.transpose(0, 2, 1), Z)),
     _transposed_block("W11"),
     _transposed_block("W22"),
     afterwards("W12-and-W21", "the blocks W12 and W21 of the gradient are exchanged", _swapped_blocks),
@@ -315,8 +311,8 @@ FAULTS = (
     in_step("factor-of-f", "the loss factor is taken at f, not at y f",
             coefficient=lambda self, y, t, n: Plain.coefficient(self, y, t * y, n)),
     in_step("factor-reversed", "the loss factor is s(t) for s(-t)", loss_factor=lambda self, t: self.arithmetic.factor(-t)),
-    in_step("factor-cut", "margins are clipped (at 20) in the loss factor", loss_factor=_cut_factor),
-    in_step("loss-cut", "margins are clipped (at 20) in the loss", losses=_cut_losses),
+    in_step("factor-cut", "margins are clipped (at 20, or at 6 in a coarse type) in the loss factor", loss_factor=lambda self, t: Plain.loss_factor(self, _cut(self, t))),
+    in_step("loss-cut", "margins are clipped (at 20, or at 6 in a coarse type) in the loss", losses=lambda self, t: Plain.losses(self, _cut(self, t))),
     in_step("loss-overflow", "log(1 + exp(-t)) without a shift: overflow for wrong answers, cut-off for right ones",
             losses=lambda self, t: self.arithmetic.round(np.log(self.arithmetic.round(1 + self.arithmetic.exp(-t))))),
     in_step("one-minus-sigmoid", "1 - sigmoid(t) loses the factor at large margins",

@@ -20,7 +20,7 @@ class System:
     `evaluate(**inputs)`: the right values of outputs and steps, float64.
     `tolerances(**inputs, p=, careful=)`: two mappings with the same keys, tolerances and sizes of the terms.
     `blocks(values, d)`: outputs cut into steps, d the last axis of the input named `split`.
-    `cases(seed, thorough)`: a tuple of `cases.Case`.  `faults()`: the table of known-wrong candidates, see `mutants`.
+    `cases(seed, thorough)`: a tuple of `cases.Case`.  `faults()`: the known faults, see `mutants`; `known_wrong(dtype)`: candidates that have them.
     `rejected(seed)`: cases whose inputs must be rejected, the reason as their first flag.
     `conventions`: what an implementer must know, for the manifest of an export.
     """
@@ -37,6 +37,7 @@ class System:
     split: str
     cases: Callable
     faults: Callable
+    known_wrong: Callable
     rejected: Callable
     conventions: dict
 
@@ -61,6 +62,11 @@ def _faults():
     return FAULTS
 
 
+def _known_wrong(dtype):
+    from gsref.oracle.mutants import known_wrong
+    return known_wrong(dtype)
+
+
 CONVENTIONS = MappingProxyType({
     "inputs": "v (d+D,), W (d+D, d+D), X (n, D, d), y (n,), P (D, D); features first, then positions",
     "token": "z_j = [x_j, p_j], x_j = X[n, j, :], p_j = P[j, :]",
@@ -79,5 +85,5 @@ TRANSFORMER = System(
     steps=("scores", "attention", "values", "logit", "loss", "factor", "G", "dv1", "dv2", "dW11", "dW12", "dW21", "dW22"),
     labels=MappingProxyType({f"d{name}": name for name in ("v1", "v2", "W11", "W12", "W21", "W22")}),
     evaluate=_evaluate, tolerances=tolerance.tolerances, blocks=reference.blocks, split="X",
-    cases=cases.transformer_cases, faults=_faults, rejected=cases.rejected_cases,
+    cases=cases.transformer_cases, faults=_faults, known_wrong=_known_wrong, rejected=cases.rejected_cases,
     conventions=CONVENTIONS)

@@ -75,17 +75,11 @@ def check(candidate, dtype="float64", *, cases=None, thorough=False, seed=0, str
     tolerance = real("tolerance", tolerance, 0.0, open_least=True)
     chosen = select(system.cases(seed, True), cases, thorough)
     start, evidence, comparisons, skipped, repeat = time.monotonic(), [], [], {}, {}
-    for case in chosen:
-        inputs = case.on_grid(p)
-        wanted = system.evaluate(**inputs)
-        allowed, sizes = system.tolerances(**inputs, p=p, careful=strict)
-        largest = max(float(np.max(x)) for x in (*sizes.values(), *(np.abs(x) for x in inputs.values())))
-        if largest > p.largest / 4:
-            skipped[case.id] = f"numbers of size {largest:.3g}, {dtype} ends at {p.largest:.3g}"
+    for task in prepare(chosen, p, system, strict, tolerance):
+        if task.skip:
+            skipped[task.case.id] = task.skip
             continue
-        outcome = call(candidate, inputs, system, p)
-        allowed = {key: tolerance * x for key, x in allowed.items()}
-        found, item = judge(case, inputs, wanted, allowed, outcome, system, p, _source(p, strict, tolerance))
+        found, item = judge(task, call(candidate, task.inputs, system, p), system, p)
         comparisons += found
         evidence.append(item)
     if rejects:
@@ -110,24 +104,50 @@ def select(cases, ids, thorough):
     return [known[id] for id in dict.fromkeys(ids)]
 
 
-def judge(case, inputs, wanted, allowed, outcome, system, p, source):
+@dataclass(frozen=True)
+class Task:
+    """One case in one precision: inputs on its grid, right values, tolerances; or why it is not run (`skip`)."""
+
+    case: object
+    inputs: dict
+    wanted: dict = None
+    allowed: dict = None
+    source: str = ""
+    skip: str = ""
+
+
+def prepare(cases, p, system, strict=False, tolerance=1.0):
+    """A Task for each case, made when it is asked for."""
+    for case in cases:
+        inputs = case.on_grid(p)
+        allowed, sizes = system.tolerances(**inputs, p=p, careful=strict)
+        largest = max(float(np.max(np.abs(x))) for x in (*sizes.values(), *inputs.values()))
+        if largest > p.largest / 4:
+            yield Task(case, inputs, skip=f"numbers of size {largest:.3g}, {p.name} ends at {p.largest:.3g}")
+            continue
+        yield Task(case, inputs, system.evaluate(**inputs), {key: tolerance * x for key, x in allowed.items()},
+                   _source(p, strict, tolerance))
+
+
+def judge(task, outcome, system, p):
     """Comparisons of one case, and the Evidence for a diagnosis."""
-    found = [Comparison(case.id, system.label(name), FAIL, text) for name, text in outcome.problems]
+    id, inputs, wanted = task.case.id, task.inputs, task.wanted
+    found = [Comparison(id, system.label(name), FAIL, text) for name, text in outcome.problems]
     got, again = {}, {}
     for name, x in outcome.values.items():
         if name in system.outputs and x.shape != wanted[name].shape:
-            found.append(Comparison(case.id, system.label(name), FAIL, f"shape: got {x.shape}, wanted {wanted[name].shape}",
+            found.append(Comparison(id, system.label(name), FAIL, f"shape: got {x.shape}, wanted {wanted[name].shape}",
                                     entries=wanted[name].size))
         else:
             got[name] = x
             if name in outcome.again and outcome.again[name].shape == x.shape:
                 again[name] = outcome.again[name]
     got, again = system.cut(got, inputs), system.cut(again, inputs)
-    wanted, allowed = system.cut(wanted, inputs), system.cut(allowed, inputs)
-    found += [compare(case.id, system.label(step), got[step], wanted[step], allowed[step], p, again.get(step), source)
+    wanted, allowed = system.cut(wanted, inputs), system.cut(task.allowed, inputs)
+    found += [compare(id, system.label(step), got[step], wanted[step], allowed[step], p, again.get(step), task.source)
               for step in system.steps if step in got]
     usable = {step: x for step, x in got.items() if x.shape == wanted[step].shape}
-    return found, Evidence(case, inputs, usable, wanted, allowed)
+    return found, Evidence(task.case, inputs, usable, wanted, allowed)
 
 
 def conclude(comparisons, evidence, system, p, **rest):
@@ -136,16 +156,16 @@ def conclude(comparisons, evidence, system, p, **rest):
     unseen = tuple(label for label in map(system.label, system.checked)
                    if label in compared and not any(c.seen for c in comparisons if c.block == label))
     steps = {system.label(step): step for step in system.steps}
-    failing = {(c.case, steps.get(c.block, c.block)) for c in comparisons if c.verdict == FAIL}
-    if failing:
+    failed = [c for c in comparisons if c.verdict == FAIL]
+    wrong = {(c.case, steps[c.block]) for c in failed if c.index is not None}
+    if failed:
         verdict = FAIL
     elif unseen or not compared or any(c.verdict == INCONCLUSIVE for c in comparisons):
         verdict = INCONCLUSIVE
     else:
         verdict = PASS
-    wrong = [step for step in system.steps if any(step == failed for _, failed in failing)]
-    first = system.label(wrong[0]) if wrong else None
-    lines = diagnose(evidence, failing, system, p) if failing else ()
+    first = next((system.label(step) for step in system.steps if any(step == block for _, block in wrong)), None)
+    lines = diagnose(evidence, wrong, failed, system, p) if failed else ()
     return Report(system=system.name, version=system.version, dtype=p.name, verdict=verdict, comparisons=tuple(comparisons),
                   diagnosis=lines, unseen=unseen, first_wrong=first, **rest)
 
