@@ -10,25 +10,22 @@ from gsref.oracle.compare import as_numbers, first_line
 
 @dataclass
 class Outcome:
-    """What two calls gave: `values` and `again` map names to float64 arrays; `problems` are (block, text) pairs.
-
-    `last` is the traceback's last place in the candidate's own code, if it raised.
-    """
+    """What two calls gave: `values` and `again` map names to float64 arrays; `problems` are (block, text) pairs."""
 
     values: dict = field(default_factory=dict)
     again: dict = field(default_factory=dict)
     problems: list = field(default_factory=list)
 
 
-def call(candidate, inputs, system, precision):
-    """Call `candidate` twice on copies of `inputs` (a mapping, in call order) and watch.
+def call(candidate, inputs, system, precision, times=2):
+    """Call `candidate` (twice, unless `times` is 1) on copies of `inputs` (a mapping, in call order) and watch.
 
     Problems: an exception; an input that is not bit for bit what it was; an output that shares memory with an input or
     with an output of the other call, or that the second call has changed; a result of the wrong kind.
     """
     outcome = Outcome()
     given, before, raw = [], [], []
-    for attempt in range(2):
+    for attempt in range(times):
         arrays = [np.array(array, dtype=precision.container, order="C") for array in inputs.values()]
         given.append(arrays)
         before.append([array.tobytes() for array in arrays])
@@ -54,7 +51,8 @@ def call(candidate, inputs, system, precision):
                 values[name] = array.copy()
             elif attempt == 0:
                 outcome.problems.append((name, problem))
-    _aliases(raw, given, list(inputs), outcome)
+    if times == 2:
+        _aliases(raw, given, list(inputs), outcome)
     outcome.problems = list(dict.fromkeys(outcome.problems))
     return outcome
 

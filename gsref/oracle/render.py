@@ -13,7 +13,7 @@ def repeat_line(name, dtype, case, seed=0, strict=False, tolerance=1.0, system=N
     """One line that repeats a failure alone: a shell command if the candidate can be imported, else a line of Python."""
     if name:
         line = f"python -m gsref.oracle check {shlex.quote(name)} --dtype {dtype}"
-        line += "" if system is None or system.name == "transformer" else f" --system {system.name}"
+        line += "" if system is None or system.name == "transformer" else f" --system {system.where}"
         line += " --rejects" if rejects else f" --case {shlex.quote(case)}"
         return line + (f" --seed {seed}" if seed else "") + (" --strict" if strict else "") \
             + (f" --tolerance {tolerance:g}" if tolerance != 1 else "")

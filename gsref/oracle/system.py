@@ -14,18 +14,21 @@ from gsref.oracle import cases, reference, tolerance
 class System:
     """A model as the oracle sees it.
 
-    `inputs`: names of a candidate's arguments, in order.  `outputs`: names of the tuple it returns, in order.
+    `where`: package.module:name of this object, for the lines that repeat a failure.
+    `inputs`: names of a candidate's arguments, in order.  `outputs`: names of the tuple that it returns, in order.
     `steps`: names of all quantities in the order of the computation (a candidate may return a mapping of any of them);
     `labels`: how a step is called in a report, where that differs.
     `evaluate(**inputs)`: the right values of outputs and steps, float64.
     `tolerances(**inputs, p=, careful=)`: two mappings with the same keys, tolerances and sizes of the terms.
     `blocks(values, d)`: outputs cut into steps, d the last axis of the input named `split`.
-    `cases(seed, thorough)`: a tuple of `cases.Case`.  `faults()`: the known faults, see `mutants`; `known_wrong(dtype)`: candidates that have them.
-    `rejected(seed)`: cases whose inputs must be rejected, the reason as their first flag.
+    `cases(seed, thorough)`: a tuple of `cases.Case`; `rejected(seed)`: cases whose inputs must be rejected, the reason as
+    their first flag.
+    `faults()`: the known faults, see `mutants.Fault`; `known_wrong(dtype)`: candidates that have them, by name.
     `conventions`: what an implementer must know, for the manifest of an export.
     """
 
     name: str
+    where: str
     version: int
     inputs: tuple
     outputs: tuple
@@ -80,7 +83,7 @@ CONVENTIONS = MappingProxyType({
 })
 
 TRANSFORMER = System(
-    name="transformer", version=cases.VERSION,
+    name="transformer", where="gsref.oracle:TRANSFORMER", version=cases.VERSION,
     inputs=("v", "W", "X", "y", "P"), outputs=("loss", "dv", "dW"),
     steps=("scores", "attention", "values", "logit", "loss", "factor", "G", "dv1", "dv2", "dW11", "dW12", "dW21", "dW22"),
     labels=MappingProxyType({f"d{name}": name for name in ("v1", "v2", "W11", "W12", "W21", "W22")}),
