@@ -15,7 +15,7 @@ from gsref.oracle.loading import load_candidate, load_object
 from gsref.oracle.precision import PRECISIONS
 from gsref.oracle.system import TRANSFORMER, System
 from gsref.oracle.vectors import FORMATS, export
-from gsref.oracle.verdict import check, select
+from gsref.oracle.verdict import UnknownCase, check
 from gsref.oracle.verify import verify
 
 STATUS = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -87,11 +87,11 @@ def _verify(args, system):
 
 
 def _finish(report, args):
-    print(report)
     if args.json:
         report.to_json(args.json)
     if args.junit:
         report.to_junit(args.junit)
+    print(report)
     return STATUS[report.verdict]
 
 
@@ -136,16 +136,14 @@ def main(argv=None):
         system = TRANSFORMER if args.system is None else load_object(args.system, "--system")
         if not isinstance(system, System):
             raise UsageError(f"--system: {args.system!r} is a {type(system).__name__}, expected a System")
-        for id in getattr(args, "case", None) or ():
-            if args.command == "check":
-                select(system.cases(args.seed, True), id, True)
         return args.body(args, system)
     except (UsageError, DamagedFile) as problem:
         top.error(str(problem))
-    except ValueError as problem:
-        if str(problem).startswith("case:"):
-            top.error(f"--{problem}")
-        raise
+    except UnknownCase as problem:
+        top.error(f"--{problem}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # the reader (head, less) has seen enough
+        return STATUS["fail"]
     except OSError as problem:
         top.error(f"{problem.filename}: {problem.strerror}")
     except KeyboardInterrupt:

@@ -32,9 +32,9 @@ def call(candidate, inputs, system, precision, times=2):
         try:
             result = candidate(*arrays)
         except (Exception, SystemExit) as problem:
-            place = traceback.extract_tb(problem.__traceback__)[-1]
-            outcome.problems.append(("call", f"raised {type(problem).__name__}: {first_line(problem)} "
-                                             f"(in {place.name}, line {place.lineno})"))
+            frames = traceback.extract_tb(problem.__traceback__)[1:]              # the first is this one
+            where = f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+            outcome.problems.append(("call", f"raised {type(problem).__name__}: {first_line(problem)}{where}"))
             return outcome
         for name, array, old in zip(inputs, arrays, before[attempt]):
             if array.tobytes() != old:

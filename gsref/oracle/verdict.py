@@ -1,11 +1,13 @@
 """Does a candidate pass?  The loop over cases, and the report."""
 
+import difflib
+import sys
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
-from gsref.arguments import choice, instance, integer, real
+from gsref.arguments import instance, integer, real
 from gsref.files import write_text
 from gsref.oracle import render
 from gsref.oracle.compare import FAIL, INCONCLUSIVE, PASS, Comparison, compare
@@ -93,14 +95,23 @@ def check(candidate, dtype="float64", *, cases=None, thorough=False, seed=0, str
                     seconds=time.monotonic() - start, tolerance=tolerance, strict=strict)
 
 
+class UnknownCase(ValueError):
+    """A case id that the set does not have."""
+
+    def __init__(self, id, known):
+        near = difflib.get_close_matches(str(id), known, 3, 0.3) or list(known)[:3]
+        super().__init__(f"case: got {id!r}, expected one of {len(known)} ids such as {', '.join(near)}")
+
+
 def select(cases, ids, thorough):
-    """The cases named by `ids` (default: the small set, or all if `thorough`); ValueError for an unknown id."""
+    """The cases named by `ids` (default: the small set, or all if `thorough`); UnknownCase (a ValueError) for another id."""
     if ids is None:
         return [case for case in cases if thorough or not case.thorough]
     known = {case.id: case for case in cases}
     ids = [ids] if isinstance(ids, str) else list(ids)
     for id in ids:
-        choice("case", id, tuple(known))
+        if id not in known:
+            raise UnknownCase(id, tuple(known))
     return [known[id] for id in dict.fromkeys(ids)]
 
 
@@ -196,7 +207,6 @@ def _source(p, strict, tolerance):
 
 def _name(candidate):
     """module:function if that imports the same object, else None."""
-    import sys
     module, name = getattr(candidate, "__module__", None), getattr(candidate, "__qualname__", "")
     if module and module != "__main__" and getattr(sys.modules.get(module), name, None) is candidate:
         return f"{module}:{name}"

@@ -12,14 +12,14 @@ from gsref.oracle.guards import Outcome
 from gsref.oracle.precision import precision
 from gsref.oracle.system import TRANSFORMER
 from gsref.oracle.vectors import load, read
-from gsref.oracle.verdict import conclude, judge
+from gsref.oracle.verdict import UnknownCase, conclude, judge
 
 
 def verify(folder, results, cases=None, system=TRANSFORMER):
     """A Report on the folder `results` for the cases exported to `folder`; `cases`: ids, default all.
 
     Missing, extra, misshapen and mistyped tensors are failures of their case.  DamagedFile, one line, for a file that
-    cannot be read, holds a pickle, or is not what the manifest says; ValueError for an unknown case.
+    cannot be read, holds a pickle, or is not what the manifest says; UnknownCase (a ValueError) for an unknown id.
     """
     start, folder, results = time.monotonic(), Path(folder), Path(results)
     manifest, tasks, rejected = read(folder)
@@ -30,8 +30,8 @@ def verify(folder, results, cases=None, system=TRANSFORMER):
     p = precision(manifest["dtype"])
     ids = [task.case.id for task in tasks] + [case.id for case in rejected]
     chosen = set(ids if cases is None else cases)
-    for id in chosen - set(ids):
-        raise ValueError(f"case: got {id!r}, expected one of {', '.join(ids)}")
+    for id in sorted(chosen - set(ids)):
+        raise UnknownCase(id, ids)
     comparisons, evidence = _strangers(results, set(ids)) if cases is None else [], []
     for task in tasks:
         if task.case.id in chosen:
