@@ -35,8 +35,14 @@ def floats(x):
 
 
 def _log1p(x):
-    """log(1 + x), 0 <= x <= 1; below 1e-17 the series, whose next term is under 1e-51 of the first."""
-    return x * (1 - x / 2 + x * x / 3) if x < Decimal("1e-17") else (1 + x).ln()
+    """log(1 + x), 0 <= x <= 1, to the digits of the context: 1 + x is taken with twice as many."""
+    digits = decimal.getcontext().prec
+    if x.adjusted() < -digits:
+        return x * (1 - x / 2)
+    with decimal.localcontext() as wide:
+        wide.prec = 2 * digits + 2
+        log = (1 + x).ln()
+    return +log
 
 
 _softplus = np.frompyfunc(lambda t: max(-t, Decimal(0)) + _log1p((-abs(t)).exp()), 1, 1)      # log(1 + exp(-t))

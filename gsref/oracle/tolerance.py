@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from gsref.model import logistic_factor, logistic_loss
-from gsref.oracle.precision import PRECISIONS
+from gsref.oracle.precision import PRECISIONS, Precision
+from gsref.oracle.reference import DIGITS
 
 LAMBDA = 4.0         # multiples of the root-sum-square: a false alarm has odds below 2 exp(-3 LAMBDA^2 / 2) = 8e-11 an entry
 EXP, LOSS, FACTOR = 4.0, 6.0, 7.0    # roundings in an exp (two ulp), in log1p(exp(-t)) and in 1/(1 + exp(t)), in units u
@@ -135,9 +136,22 @@ def average_error(S, U, ubar, V_norm, p):
 def tolerances(v, W, X, y, P, p=PRECISIONS["float64"], careful=False):
     """The tolerance of every quantity that `gsref.oracle.reference.evaluate` returns, same shapes  [oracle.9].
 
-    |got - wanted| <= LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|.  `careful` holds dW and G to the form that does not
-    cancel when one score dominates.  Also returns `sizes`: the sum of the absolute values of the terms of each entry.
+    |got - wanted| <= LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|; 2^-53 |wanted| is the reference's own rounding.
+    `careful` holds dW and G to the form that does not cancel when one score dominates.  Also returns `sizes`: the sum of
+    the absolute values of the terms of each entry.
     """
+    errors, wanted, sizes = rounding_errors(v, W, X, y, P, p, careful)
+    return {name: errors[name] + (p.unit + 2.0**-53) * np.abs(wanted[name]) for name in errors}, sizes
+
+
+def decimal_errors(v, W, X, y, P, digits=DIGITS):
+    """Bounds, by the same analysis, on the errors that `digits` decimal digits leave before the rounding to float64."""
+    p = Precision("decimal", 10.0**(1 - digits) / 2, 0.0, 0.0, 53, -1022, np.inf, "float64")
+    return rounding_errors(v, W, X, y, P, p, careful=True)[0]
+
+
+def rounding_errors(v, W, X, y, P, p, careful=False):
+    """LAMBDA sqrt(V) repeats of every quantity, its value in float64, and the sum of the absolute values of its terms."""
     n, D, d = X.shape
     m = d + D
     Z = np.concatenate([X, np.broadcast_to(P, (n, D, D))], axis=2)
@@ -170,9 +184,10 @@ def tolerances(v, W, X, y, P, p=PRECISIONS["float64"], careful=False):
     ubar = (S * U).sum(axis=1)
     G = S * (U - ubar[:, None, :])
     away = (U - ubar[:, None, :])**2
-    moved = (g**2).sum(axis=1, keepdims=True)
-    V_S = (g * (1 - S))**2 + S**2 * (np.maximum(moved - g**2, 0.0) + V_norm + 2 * u**2) + p.tiny**2
-    V_G = (V_S * away + S**2 * (V_u[:, :, None] + (S**2 * V_u[:, :, None]).sum(axis=1, keepdims=True)
+    others = 1 - np.eye(D)                            # others @ x: sum over the keys but one, without cancellation
+    rest = others @ S
+    V_S = (g * rest)**2 + S**2 * (others @ g**2 + V_norm + 2 * u**2) + p.tiny**2
+    V_G = (V_S * away + S**2 * (V_u[:, :, None] * rest**2 + others @ (S**2 * V_u[:, :, None])
                                 + average_error(S, U, ubar, V_norm, p)[:, None, :]
                                 + (g**2 * away).sum(axis=1, keepdims=True) + u**2 * (U**2 + ubar[:, None, :]**2 + 4 * away))
            + p.tiny**2 * (1 + U**2))
@@ -187,4 +202,4 @@ def tolerances(v, W, X, y, P, p=PRECISIONS["float64"], careful=False):
     sizes["dv"] = scale * np.einsum("n,ni,nia->a", np.abs(c), T, aZ)
     sizes["dW"] = scale * np.einsum("n,nia,nij,njb->ab", np.abs(c), aZ, S * (aU[:, :, None] + np.abs(f / D)[:, None, None]), aZ)
     together = LAMBDA * repeats(Z)
-    return {name: together * np.sqrt(x) + (u + 2.0**-53) * np.abs(wanted[name]) for name, x in V.items()}, sizes
+    return {name: together * np.sqrt(x) for name, x in V.items()}, wanted, sizes
