@@ -125,6 +125,7 @@ def transformer_cases(seed=0, thorough=False):
     add("margins-mixed", ("margins +-1 to +-800 in one batch", "large margin"),
         margins([1, -12, 37, -100, 800, -800], n=6, D=3, d=5))
     add("margins-right", ("margins +1, +12, +37, +800 in one batch", "large margin"), margins([1, 12, 37, 800]))
+    add("margins-one-token", ("margins +6 and +7 with next to no rounding",), margins([6, 7], n=2, D=1, d=2))
     for size in (1, 8, 37, 100, 800, 5000):
         add(f"gap-{size}", (f"score gap {size}",) + (("large scores",) if size > 80 else ()), gap(size))
     add("gap-of-one-sample", ("scores (0, 1) in one sample, (800, 801) in another", "large scores"), _offset)

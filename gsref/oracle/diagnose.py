@@ -191,7 +191,7 @@ def _entries(evidence, failing, system):
 def _precision(evidence, failing, system, p):
     """The lower precision, if every error fits its tolerance."""
     for lower in _LOWER.get(p.name, ()):
-        worst, fits = 0.0, True
+        worst, fits, least = 0.0, True, 2.0**24 * PRECISIONS[lower].tiny        # below `least` underflow is the larger part
         for e in evidence:
             if not fits:
                 break
@@ -201,7 +201,7 @@ def _precision(evidence, failing, system, p):
                     fits = fits and _agree(e.got[step], e.wanted[step], tolerance[step])
                     with np.errstate(all="ignore"):
                         scale = np.abs(e.wanted[step]).max()
-                        worst = max(worst, np.abs(e.got[step] - e.wanted[step]).max() / scale if scale else 0.0)
+                        worst = max(worst, np.abs(e.got[step] - e.wanted[step]).max() / scale if scale > least else 0.0)
         if fits and worst < 64 * max(PRECISIONS[lower].unit, PRECISIONS[lower].operand):
             hint = " (jax computes in float32 unless jax_enable_x64 is set)" if p.name == "float64" else ""
             return [f"rounding errors of {lower}: some step is computed in {lower}, not in {p.name}{hint}"]
