@@ -91,7 +91,7 @@ def _finish(report, args):
         report.to_json(args.json)
     if args.junit:
         report.to_junit(args.junit)
-    print(report)
+    print(report, flush=True)
     return STATUS[report.verdict]
 
 
@@ -104,7 +104,7 @@ def _writable(args):
 
 
 def _cases(args, system):
-    print(table.listing(args.dtype, system, args.seed, args.thorough))
+    print(table.listing(args.dtype, system, args.seed, args.thorough), flush=True)
     return 0
 
 
@@ -116,7 +116,7 @@ def _mutants(args, system):
             progress.show(f"known faults in {dtype}", (k + fraction) / len(dtypes))
         found[dtype] = table.catches(dtype, system, args.seed, args.thorough, progress=show)
     progress.close()
-    print(table.text(found))
+    print(table.text(found), flush=True)
     return 0 if all(ids for caught in found.values() for ids in caught.values()) else 1
 
 

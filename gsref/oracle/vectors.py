@@ -159,5 +159,7 @@ def load(path):
     except OSError as problem:
         raise DamagedFile(f"{path}: cannot be read ({problem.strerror or problem})") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
-        why = "holds Python objects (a pickle), expected numbers" if "pickle" in str(problem) else f"damaged ({problem})"
+        text = str(problem)
+        why = "holds Python objects (a pickle), expected numbers" if "Object arrays" in text else \
+            "neither .npy nor .npz (damaged, or a pickle)" if "pickle" in text else f"damaged ({text})"
         raise DamagedFile(f"{path}: {why}") from None
