@@ -25,13 +25,14 @@ def closed_sample(problem, n, seed=0):
     n scrambled Sobol points and all their images under the flip, the sign changes of each feature across v*, and the
     42 maps i -> p i + q mod 7 of the irrelevant groups: a doubly transitive group, so it leaves the same score patterns
     fixed as all permutations do.  Expectations over the set, taken in exact arithmetic, never leave the manifold.
-    Raises ValueError unless D = 8 and d <= 3 (d - 1 sign changes leave W11 across v* proportional to I only if d <= 2;
-    at d = 3 the features across v* are exchanged as well).
+    At d = 3 the two features across v* are also exchanged, which makes W11 across v* proportional to I.
+    Raises ValueError unless D = 8 and d <= 3.
     """
     D, d = problem.D, problem.d
     if D != GROUPS or d > 3:
         raise ValueError(f"problem: got D = {D}, d = {d}, expected D = {GROUPS} and d <= 3")
-    z = problem.sigma * sobol_normals(D * d, 0, integer("n", n), seed).reshape(n, D, d)
+    whole = 2 ** int(np.ceil(np.log2(integer("n", n))))
+    z = problem.sigma * sobol_normals(D * d, 0, whole, seed)[:n].reshape(n, D, d)
     frame = np.linalg.svd(problem.direction[None])[2]
     frame[0] = problem.direction
     images = [z]

@@ -85,7 +85,7 @@ def copies(problem, kind):
     return {"path": 1, "even": 1, "uneven": uneven, "across even": n, "across uneven": n * uneven, "across": n,
             "across symmetric": max(n * (n + 1) // 2 - 1, 0), "across antisymmetric": n * (n - 1) // 2,
             "W22 uneven": uneven, "symmetric pairs": max(k * (k - 3) // 2, 0),
-            "antisymmetric pairs": max((k - 1) * (k - 2) // 2, 0)}[kind]
+            "antisymmetric pairs": uneven * (k - 2) // 2}[kind]
 
 
 KINDS = ("even", "uneven", "across even", "across uneven", "across", "across symmetric", "across antisymmetric",

@@ -35,6 +35,9 @@ ALLOWED = {
     "population":    "arguments problem order position_only mean_token exchangeable conditional",
     "descent":       "arguments problem order population",
     "attention":     "arguments problem model order population quadrature",
+    "second_derivative": "arguments problem order population quadrature",
+    "stability":     "arguments problem order population descent second_derivative",
+    "full_run":      "arguments problem gradients order quadrature second_derivative stability",
     "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate "
                      "scaling",
     # beside the line
