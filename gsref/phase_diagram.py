@@ -27,13 +27,14 @@ from gsref.descent import descend
 from gsref.order import OrderParameters
 from gsref.population import MODES
 from gsref.problem import Problem
+from gsref.report import Check
 from gsref.second_derivative import second_derivative
 from gsref.stability import growth
 
 OUTCOMES = ("gradually", "few steps", "wrong", "oscillates", "leaves")
 LARGE_STEP = 0.5
-HORIZON, MOST_STEPS = 60.0, 300                # a path ends at eta n = HORIZON, but not before MOST_STEPS steps
-SETTLED = 40                                   # steps without a change of outcome after which a path is not followed further
+HORIZON, MOST_STEPS = 60.0, 150                # a path ends at eta n = HORIZON, but not before MOST_STEPS steps
+SETTLED = 12                                   # steps without a change of outcome after which a path is not followed further
 FULL = {"rtol": 3e-2, "max_nodes": 2**13}      # accuracy of paths in full mode: boundaries move by less than a bisection
 ROWS_PER_DECADE = 16                           # of second derivatives along a path
 
@@ -197,6 +198,39 @@ def power_law(name, mode, D, low, high):
                float(np.exp(y.mean() - slope * np.log(D).mean())), float(slope), float(max(scatter, width)))
 
 
+# ---- what was said before, as checks
+
+def claims(cells, laws, d, sigma):
+    """Three statements about the map, measured: a list of `report.Check` (statements that need cells not there are left out).
+
+    They are first measurements of our own, not of the literature, in position-only mode at sigma = 1.
+    """
+    checks = []
+    sizes = sorted({found.D for found in cells if found.mode == "position_only"})
+    if sizes and sigma == 1.0:
+        at_D = [cell("position_only", d, D, sigma, float(D)) for D in sizes if D >= 8]
+        if at_D:
+            good = [found.path == "few steps" and found.event == 2 for found in at_D]
+            checks.append(Check("M1", "at eta = D the second step selects the relevant group (position-only)",
+                                "half of the attention after step 2", f"at {sum(good)} of {len(good)} sizes from D = 8",
+                                "1e-3 of the attention", "holds" if all(good) else "fails", {"cells": at_D}))
+        at_one = [cell("position_only", d, D, sigma, 1.0) for D in sizes if D >= 32]
+        if at_one:
+            good = [found.path == "wrong" for found in at_one]
+            where = ", ".join(f"D = {found.D}: {found.path}" for found in at_one)
+            checks.append(Check("M2", "at eta = 1 and D >= 32 it locks onto the wrong groups (position-only)",
+                                "wrong at every D", where, "1e-3 of the attention", "holds" if all(good) else "fails",
+                                {"cells": at_one}))
+    for law in laws:
+        if law.name == "leaves the manifold":
+            safe = all(low >= 16 / (D**2 * (D + 1)) for D, low in zip(law.D, law.low))
+            checks.append(Check(f"M3.{law.mode}", f"a run never leaves the manifold below 16/(D^2 (D+1)) ({law.mode})",
+                                "boundary above it at every D", f"boundary D^({law.exponent:.2f} +- {law.error:.2g}); "
+                                f"{law.low[-1] * law.D[-1] ** 2 * (law.D[-1] + 1) / 16:.3g} times that rate at "
+                                f"D = {law.D[-1]}", "brackets of the boundary", "holds" if safe else "fails"))
+    return checks
+
+
 # ---- many cells on any executor
 
 def run_jobs(function, jobs, executor, done, report):
@@ -217,6 +251,6 @@ def run_jobs(function, jobs, executor, done, report):
     return done
 
 
-def rates(mode, D, count):
-    """`count` learning rates for one column of the map: from a quarter of the stable order 16/D^2 (at most 1/16) to 16."""
-    return np.geomspace(min(4.0 / D**2, 1 / 16) if mode == "position_only" else 4.0 / D**2, 16.0, count)
+def rates(D, count, most=16.0):
+    """`count` learning rates for one column of the map: from 4/D^2, below the order of the stable rate, to `most`."""
+    return np.geomspace(min(4.0 / D**2, 0.25), most, count)

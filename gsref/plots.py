@@ -195,3 +195,39 @@ def _title(runs):
     problem = runs[0].problem
     features = f"d = {problem.d}, " if runs[0].mode == "full" else ""
     return f"{runs[0].mode.replace('_', '-')} mode, {features}$\\sigma$ = {problem.sigma:g}, $\\eta$ = {runs[0].rate.text}"
+
+
+def phase_map(cells, laws, outcomes):
+    """Outcomes over (D, eta), one panel a mode: colour and marker tell the path, a cross that a real run leaves it.
+
+    `cells`: a list with attributes mode, D, eta, path, outcome; `laws`: power laws with mode, name, D, low, high, factor,
+    exponent; `outcomes`: their names in order.
+    """
+    modes = [mode for mode in ("position_only", "full") if any(cell.mode == mode for cell in cells)]
+    data = {"caption": "Outcome of population gradient descent from zero.  Colour and marker: what the path does; black "
+                       "cross: rounding breaks the symmetry before that, so that a float64 run of all parameters leaves "
+                       "the path.  Lines: measured boundaries (bars: brackets) with their power laws in D.",
+            "cells": cells, "laws": laws}
+    look = {name: (PALETTE[(2, 0, 1, 4)[k]], MARKERS[k]) for k, name in enumerate(outcomes[:-1])}
+    with matplotlib.rc_context(STYLE):
+        picture, axes = figure(1, len(modes), width=4.4 * len(modes), height=4.4, squeeze=False)
+        for ax, mode in zip(axes[0], modes):
+            mine = [cell for cell in cells if cell.mode == mode]
+            for name, (colour, marker) in look.items():
+                points = np.array([(c.D, c.eta) for c in mine if c.path == name]).reshape(-1, 2)
+                ax.plot(*points.T, marker, color=colour, markersize=6, label=name)
+            left = np.array([(c.D, c.eta) for c in mine if c.outcome == "leaves"]).reshape(-1, 2)
+            ax.plot(*left.T, "x", color="black", markersize=4, markeredgewidth=1, label="leaves the manifold first")
+            for law, shade, dash in zip([law for law in laws if law.mode == mode], cycle(("black", *PALETTE[3:6])),
+                                        cycle(("-", "--", "-.", ":"))):
+                D, middle = np.array(law.D, dtype=float), np.sqrt(np.multiply(law.low, law.high))
+                ax.errorbar(D, middle, yerr=[middle - law.low, law.high - middle], fmt="none", color=shade)
+                ax.plot(D, law.factor * D**law.exponent, dash, color=shade, linewidth=1.2,
+                        label=f"{law.name}: $D^{{{law.exponent:.2f} \\pm {law.error:.2f}}}$")
+            sizes_shown = sorted({cell.D for cell in mine})
+            ax.set(xscale="log", yscale="log", xlabel="number of groups D", ylabel=r"learning rate $\eta$",
+                   title=f"{mode.replace('_', '-')} mode" + (f", d = {mine[0].d}" if mode == "full" else ""))
+            ax.set_xticks(sizes_shown, [str(D) for D in sizes_shown])
+            ax.minorticks_off()
+            ax.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    return picture, data

@@ -38,6 +38,7 @@ ALLOWED = {
     "second_derivative": "arguments problem order population quadrature",
     "stability":     "arguments problem order population descent second_derivative",
     "full_run":      "arguments problem gradients order quadrature second_derivative stability",
+    "phase_diagram": "arguments problem order population descent second_derivative stability report",
     "theorem1":      "arguments problem gradients order population descent attention report late_phase learning_rate "
                      "scaling",
     # beside the line
