@@ -35,6 +35,7 @@ OUTCOMES = ("gradually", "few steps", "wrong", "oscillates", "leaves")
 LARGE_STEP = 0.5
 HORIZON, MOST_STEPS = 60.0, 150                # a path ends at eta n = HORIZON, but not before MOST_STEPS steps
 SETTLED = 12                                   # steps without a change of outcome after which a path is not followed further
+FLOW_BELOW = 1.0                               # eta D below which a path is smooth enough to go on as a flow
 FULL = {"rtol": 3e-2, "max_nodes": 2**13}      # accuracy of paths in full mode: boundaries move by less than a bisection
 ROWS_PER_DECADE = 16                           # of second derivatives along a path
 
@@ -120,7 +121,9 @@ def cell(mode, d, D, sigma, eta, seed=0):
     choice("mode", mode, MODES)
     problem, eta = Problem(d, D, sigma), real("eta", eta, 0.0, open_least=True)
     watch = _Watch(problem.D)
-    accuracy = {**FULL, "seed": seed} if mode == "full" else {"rtol": 1e-3, "flow": 1e-2, "per_decade": 40}
+    accuracy = {**FULL, "seed": seed} if mode == "full" else {"rtol": 1e-3}
+    if mode == "position_only" and eta < FLOW_BELOW / problem.D:
+        accuracy |= {"flow": 1e-2, "flow_from": 100, "per_decade": 40}
     finite = True
     try:
         path = descend(problem, eta, int(max(MOST_STEPS, HORIZON / eta)), mode, callback=watch, **accuracy)
