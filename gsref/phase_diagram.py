@@ -17,7 +17,6 @@ Source: derivations/10_stability.md.
 import math
 from concurrent.futures import as_completed
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import stdtrit
@@ -29,7 +28,7 @@ from gsref.population import MODES
 from gsref.problem import Problem
 from gsref.report import Check
 from gsref.second_derivative import second_derivative
-from gsref.stability import growth
+from gsref.stability import growth, thinned
 
 OUTCOMES = ("gradually", "few steps", "wrong", "oscillates", "leaves")
 LARGE_STEP = 0.5
@@ -139,16 +138,9 @@ def cell(mode, d, D, sigma, eta, seed=0):
 
 def break_step(problem, path, eta, mode, event, seed):
     """The step at which rounding breaks the symmetry of `path`, or None if not before `event` (None: its end)."""
-    last = len(path.step) if event is None else int(np.searchsorted(path.step, event)) + 1
-    step = path.step[:last]
-    wanted = np.unique(np.concatenate([np.arange(12), np.geomspace(12, max(step[-1], 13), max(2, int(
-        ROWS_PER_DECADE * math.log10(max(step[-1], 13) / 12)))).astype(int)]))
-    rows = np.unique(np.minimum(np.searchsorted(step, wanted), last - 1))
-    thin = SimpleNamespace(step=step[rows], order=path.order[:last][rows])
-
     def blocks(order):
         return second_derivative(problem, order, mode, rtol=0.1, max_nodes=2**12, seed=seed)
-    return growth(problem, thin, eta, mode, blocks=None if mode == "position_only" else blocks).broken
+    return growth(problem, thinned(path, ROWS_PER_DECADE, event), eta, mode, blocks=None if mode == "position_only" else blocks).broken
 
 
 # ---- the boundaries: each is where a property of the cell changes as eta grows

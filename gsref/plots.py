@@ -231,3 +231,28 @@ def phase_map(cells, laws, outcomes):
             ax.minorticks_off()
             ax.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return picture, data
+
+
+def symmetry_breaking(runs):
+    """Distance from the symmetric manifold in runs of all parameters, beside what the multipliers predict.
+
+    runs: mappings with eta, measured (step, residual, size), predicted and law (step, residual), broken.
+    """
+    data = {"caption": "Distance of (v, W) from the symmetric manifold, as a share of |(v, W)|, in float64 runs of all "
+                       "parameters on a sample closed under the symmetries (dots), and as predicted from the second "
+                       "derivative of the same sample (solid) and of the law (dashed).", "runs": []}
+    with matplotlib.rc_context(STYLE):
+        picture, axes = figure()
+        for run, colour in zip(runs, (PALETTE[1], PALETTE[0])):
+            for name, mark in (("measured", "."), ("predicted", "-"), ("law", "--")):
+                one = run[name]
+                share = one.residual[1:] / one.size[1:]
+                shown = share < 10
+                axes.plot(one.step[1:][shown], share[shown], mark, color=colour,
+                          label=f"eta = {run['eta']:.3g}: {name}" + (f", broken at {run['broken']}" if name == "measured"
+                                                                    and run["broken"] else ""))
+                data["runs"].append({"eta": run["eta"], "what": name, "step": one.step, "share": [None, *share]})
+        axes.set(yscale="log", xlabel="gradient-descent step t", ylabel="share off the symmetric manifold",
+                 title="Rounding along the symmetric path, D = 8")
+        axes.legend()
+    return picture, data

@@ -38,20 +38,67 @@ class Growth:
     broken: int | None
 
 
+def extreme_multipliers(problem, order, eta, mode="full", rtol=1e-2, seed=0):
+    """The lowest and the highest multiplier off the manifold, each as (multiplier, name of its block, absolute error).
+
+    The lowest belongs to the largest curvature: below -1 a perturbation alternates and grows.  The highest is at least 1
+    wherever a direction is neutral or of negative curvature.  `rtol` is of the largest curvature.
+    Raises TypeError or ValueError, naming the argument.
+    """
+    eta = real("eta", eta, 0.0, open_least=True)
+    return _extremes(second_derivative(problem, order, mode, rtol=rtol, seed=seed), eta)
+
+
 def largest_multiplier(problem, order, eta, mode="full", rtol=1e-2, seed=0):
     """(multiplier, name of its block, absolute error) of the largest |1 - eta lambda| off the manifold  [stability.7].
 
-    The sign stays: below -1 a perturbation alternates and grows, above 1 it grows along a direction of negative
-    curvature.  `rtol` is of the largest curvature.  Raises TypeError or ValueError, naming the argument.
+    The sign stays.  A stable state has 1, from neutral directions (see `extreme_multipliers` for what is below).
     """
-    eta = real("eta", eta, 0.0, open_least=True)
-    return _largest(second_derivative(problem, order, mode, rtol=rtol, seed=seed), eta)
+    return max(extreme_multipliers(problem, order, eta, mode, rtol, seed), key=lambda one: abs(one[0]))
+
+
+def _extremes(blocks, eta):
+    steep = max(blocks, key=lambda block: block.curvatures[-1])
+    bent = min(blocks, key=lambda block: block.curvatures[0])
+    return ((1 - eta * steep.curvatures[-1], steep.name, eta * steep.error),
+            (1 - eta * bent.curvatures[0], bent.name, eta * bent.error))
 
 
 def _largest(blocks, eta):
-    candidates = [(1 - eta * value, block.name, eta * block.error) for block in blocks
-                  for value in (block.curvatures[0], block.curvatures[-1])]
-    return max(candidates, key=lambda one: abs(one[0])) if candidates else (1.0, "nothing to move", 0.0)
+    return max(_extremes(blocks, eta), key=lambda one: abs(one[0]))
+
+
+def describe(problem, path, eta, mode="full", seed=0):
+    """Lines for a report on `path` (a `Trajectory`): extreme multipliers at three stages, and where rounding breaks it."""
+    rows = {"start": 0, "transition": int(np.argmin(np.abs(path.leak - 0.5))), "end": len(path.step) - 1}
+    lines = []
+    for name, row in rows.items():
+        low, high = extreme_multipliers(problem, OrderParameters.from_array(path.order[row]), eta, mode, seed=seed)
+        lines.append(f"{name:11s}step {int(path.step[row]):<12,d}multipliers from {low[0]:.4g} +- {low[2]:.1g} ({low[1]}) "
+                     f"to {high[0]:.4g} +- {high[2]:.1g} ({high[1]})")
+    found = growth(problem, thinned(path), eta, mode, seed=seed)
+    end = f"by step {int(path.step[-1]):,}"
+    lines.append(f"rounding breaks the symmetry of a float64 run at step {found.broken:,} or so" if found.broken is not None
+                 else f"rounding stays at {found.residual[-1] / max(found.size[-1], EPS):.1g} of |(v, W)| {end}")
+    return lines
+
+
+@dataclass(frozen=True)
+class Thinned:
+    """Some rows of a path: all that `growth` reads."""
+
+    step: np.ndarray
+    order: np.ndarray
+
+
+def thinned(path, per_decade=16, until=None):
+    """The first dozen rows of `path` and then about `per_decade` in each decade of steps, up to the step `until`."""
+    last = len(path.step) if until is None else int(np.searchsorted(path.step, until)) + 1
+    step = path.step[:last]
+    end = max(float(step[-1]), 13.0)
+    wanted = np.concatenate([np.arange(12), np.geomspace(12, end, max(2, int(per_decade * np.log10(end / 12)))).astype(int)])
+    rows = np.unique(np.minimum(np.searchsorted(step, wanted), last - 1))
+    return Thinned(step[rows], path.order[:last][rows])
 
 
 class _Perturbations:

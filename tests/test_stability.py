@@ -1,7 +1,5 @@
 """Multipliers against runs of all parameters, the growth of rounding against a simulation, and the stable rate."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,8 @@ from gsref.descent import descend
 from gsref.order import OrderParameters
 from gsref.problem import Problem
 from gsref.second_derivative import Block, second_derivative
-from gsref.stability import BROKEN, EPS, _Perturbations, growth, largest_multiplier, size_of, stable_eta
+from gsref.stability import (BROKEN, EPS, Thinned, _Perturbations, describe, extreme_multipliers, growth,
+                             largest_multiplier, size_of, stable_eta, thinned)
 
 
 @pytest.mark.derives("stability.7")
@@ -23,6 +22,8 @@ def test_largest_multiplier_is_the_largest_of_all_blocks_and_keeps_its_sign(eta,
     multiplier, name, error = largest_multiplier(problem, order, eta, "position_only")
     every = {b.name: 1 - eta * b.curvatures for b in second_derivative(problem, order, "position_only")}
     assert abs(multiplier) == max(np.abs(values).max() for values in every.values())
+    low, high = extreme_multipliers(problem, order, eta, "position_only")
+    assert low[0] == min(values.min() for values in every.values()) and high[0] == max(v.max() for v in every.values())
     assert multiplier in every[name] and 0 <= error < 1e-9 * max(1, abs(multiplier))
 
 
@@ -80,10 +81,26 @@ def test_sparse_rows_predict_what_all_rows_do():
     problem, eta = Problem(1, 4), 0.9
     path = descend(problem, eta, 400, "position_only")
     every = growth(problem, path, eta, "position_only", until_broken=False)
-    thin = SimpleNamespace(step=path.step[::4], order=path.order[::4])
+    thin = Thinned(path.step[::4], path.order[::4])
     rough = growth(problem, thin, eta, "position_only", until_broken=False)
     ratio = np.log(rough.residual[1:] / every.residual[4::4])
     assert np.abs(ratio).max() < 1.5
+
+
+def test_description_of_a_run():
+    problem = Problem(1, 8)
+    lines = describe(problem, descend(problem, 0.5, 60, "position_only"), 0.5, "position_only")
+    assert len(lines) == 4 and "from -3.5 +- " in lines[0] and "(v2)" in lines[1] and "breaks the symmetry" in lines[3]
+    path = descend(problem, 0.1, 1000, "position_only")
+    assert "rounding stays" in describe(problem, path, 0.1, "position_only")[3]
+
+
+def test_thinned_keeps_early_rows_and_ends():
+    path = descend(Problem(1, 4), 0.1, 1000, "position_only")
+    few = thinned(path)
+    assert few.step[:12].tolist() == list(range(12)) and few.step[-1] == 1000 and len(few.step) < 50
+    assert thinned(path, until=100).step[-1] == 100
+    np.testing.assert_array_equal(few.order, path.order[np.searchsorted(path.step, few.step)])
 
 
 @pytest.mark.derives("stability.9")

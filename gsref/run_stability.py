@@ -1,0 +1,120 @@
+"""Show whether the symmetric path is stable: `python -m gsref.run_stability`.
+
+At D = 8 it runs gradient descent of all parameters on a sample that is closed under the symmetries, at a learning rate that
+breaks them and at the stable one, beside the growth of rounding that the multipliers predict, for the sample and for the law.
+Then tabulates the stable learning rate, the extreme multipliers with their blocks at three stages, and the predicted step of the
+break for several D. Prints tables, writes report.json and the picture (PNG, SVG, JSON) to --out. Takes about two minutes.
+"""
+
+import sys
+from dataclasses import asdict
+
+import numpy as np
+
+from gsref.commands import FAILED_CLAIM, OK, Parser, Progress, add_run_options, integer_option, output_folder, positive_option, run
+from gsref.descent import descend
+from gsref.files import write_text
+from gsref.full_run import GROUPS, closed_sample, full_run, predicted_growth
+from gsref.order import OrderParameters
+from gsref.problem import Problem
+from gsref.report import Check, table, to_json, versions
+from gsref.stability import PATH_NODES, PATH_RTOL, extreme_multipliers, growth, stable_eta, stable_path
+
+SIZES = {"position_only": (4, 8, 16, 64, 256, 1024), "full": (4, 8)}
+QUICK = {"position_only": (4, 8, 64), "full": ()}
+STAGES = (("start", 0), ("transition", 0.5), ("late", 0.1))
+
+
+def parser():
+    parse = Parser(prog="python -m gsref.run_stability", description=__doc__.split("\n\n")[1])
+    parse.add_argument("--d", type=integer_option(1, 3), default=2, metavar="N", help="features a group (default 2)")
+    parse.add_argument("--eta", type=positive_option(10), default=0.5, metavar="X",
+                       help="the rate that breaks the symmetry at D = 8 (default 0.5)")
+    parse.add_argument("--points", type=integer_option(8, 4096), default=32, metavar="N",
+                       help="points of the closed sample, before their images (default 32)")
+    add_run_options(parse, "stability-out")
+    return parse
+
+
+def demonstration(problem, eta, n_steps, points, seed):
+    """The run of all parameters, the growth that its sample predicts, and the one that the law predicts, at one rate."""
+    X, y = closed_sample(problem, points, seed)
+    measured = full_run(problem, X, y, eta, n_steps)
+    projected = full_run(problem, X, y, eta, n_steps, project=True)
+    path = descend(problem, eta, n_steps, rtol=PATH_RTOL, max_nodes=PATH_NODES, seed=seed)
+    return {"eta": eta, "measured": measured, "broken": measured.broken,
+            "predicted": predicted_growth(problem, X, y, eta, projected, every=1 if eta > 0.3 else 4),
+            "law": growth(problem, path, eta, until_broken=False, seed=seed)}
+
+
+def stage_rows(problem, mode, eta_of_rows, seed):
+    """Extreme multipliers at each rate and stage along the stable path of one problem: a list of mappings."""
+    stable = eta_of_rows["stable"]
+    path, rows = stable_path(problem, stable, mode), []
+    for name, leak in STAGES:
+        i = 0 if name == "start" else int(np.argmin(np.abs(path.leak - leak)))
+        order = OrderParameters.from_array(path.order[i])
+        for rate, eta in eta_of_rows.items():
+            low, high = extreme_multipliers(problem, order, eta, mode, seed=seed)
+            rows.append({"mode": mode, "D": problem.D, "stage": name, "attention": path.attention[i], "rate": rate,
+                         "eta": eta, "lowest": low, "highest": high})
+    return rows
+
+
+def checks_of(breaking, stable):
+    """The demonstration as `report.Check`s.  Noise is known to a factor of 30 or so: that many steps of the multiplier."""
+    slack = 1 + np.log(30) / np.log(np.median(np.abs(breaking["predicted"].multiplier)))
+    found, said, law = breaking["broken"], breaking["predicted"].broken, breaking["law"].broken
+    text = f"breaks at step {found}; the law alone predicts {law}"
+    return [Check("S1", f"at eta = {breaking['eta']:g} rounding breaks the symmetry of a float64 run at the predicted step",
+                  f"step {said}", text, f"+- {slack:.1f} steps (noise to a factor of 30)",
+                  "fails" if found is None or said is None or abs(found - said) > slack else "holds"),
+            Check("S2", f"at the stable rate {stable['eta']:.4g} it does not", "residual stays at rounding",
+                  f"largest residual {stable['measured'].residual.max():.2g} in {stable['measured'].step[-1]} steps",
+                  "exact", "holds" if stable["broken"] is None and stable["measured"].residual.max() < 1e-12 else "fails")]
+
+
+def body(args):
+    output_folder(args.out)
+    progress, rows, rates = Progress(), [], []
+    problem = Problem(args.d, GROUPS)
+    stable = stable_eta(problem, seed=args.seed)
+    progress.show("stable rate at D = 8", 0.2)
+    points = min(args.points, 12) if args.quick else args.points
+    breaking = demonstration(problem, args.eta, 45, points, args.seed)
+    progress.show("the run that breaks", 0.4)
+    calm = demonstration(problem, stable, 60 if args.quick else 120, points, args.seed)
+    for mode, sizes in (QUICK if args.quick else SIZES).items():
+        for D in sizes:
+            one = Problem(args.d, D)
+            eta = stable_eta(one, mode, seed=args.seed)
+            rates.append({"mode": mode, "D": D, "stable_eta": eta, "start": 16 / (D * (D + 1)), "bound": 16 / (D**2 * (D + 1))})
+            rows += stage_rows(one, mode, {"stable": eta, "0.5": 0.5}, args.seed)
+            progress.show(f"{mode} D = {D}", 0.6)
+    progress.close()
+    checks = checks_of(breaking, calm)
+    print(table(checks))
+    print("\nStable rates (no multiplier below -1 on the path), and 16/(D (D+1)), 16/(D^2 (D+1)):")
+    for r in rates:
+        print(f"  {r['mode']:14s}D = {r['D']:<6d}{r['stable_eta']:10.4g}{r['start']:12.4g}{r['bound']:12.4g}")
+    print("\nLowest and highest multiplier off the manifold, along the stable path:")
+    for r in rows:
+        print(f"  {r['mode']:14s}D = {r['D']:<6d}{r['stage']:12s}S = {r['attention']:<7.3f}eta = {r['eta']:<10.4g}"
+              + "  ".join(f"{value:9.4g} +- {error:.1g} ({block})" for value, block, error in (r["lowest"], r["highest"])))
+    from gsref import plots                    # here: a bad option need not wait for matplotlib
+
+    picture, data = plots.symmetry_breaking([breaking, calm])
+    plots.save(picture, args.out, "stability", data)
+    write_text(args.out / "report.json", to_json({
+        "d": args.d, "D": GROUPS, "seed": args.seed, "versions": versions(), "points": points, "stable_rates": rates,
+        "multipliers": rows, "checks": [asdict(check) for check in checks]}))
+    print(f"\nwritten to {args.out}: report.json, stability.png, .svg and .json")
+    return FAILED_CLAIM if args.strict and any(check.verdict == "fails" for check in checks) else OK
+
+
+def main(argv=None):
+    return run(parser(), argv, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
