@@ -36,6 +36,7 @@ HORIZON, MOST_STEPS = 60.0, 150                # a path ends at eta n = HORIZON,
 SETTLED = 12                                   # steps without a change of outcome after which a path is not followed further
 FLOW_BELOW = 1.0                               # eta D below which a path is smooth enough to go on as a flow
 FULL = {"rtol": 3e-2, "max_nodes": 2**13}      # accuracy of paths in full mode: boundaries move by less than a bisection
+CERTAIN = 0.5                                  # relative error of the loss beyond which an outcome is marked as uncertain
 ROWS_PER_DECADE = 16                           # of second derivatives along a path
 
 
@@ -45,7 +46,8 @@ class Cell:
 
     outcome: one of OUTCOMES; path: that of the recursion alone; event: the step at which the path's outcome was reached
     (None if it oscillates); broken: the step at which rounding breaks the symmetry (None: not before the event, or within
-    the path); steps taken; attention, loss at the end; highest loss; largest rise of attention in one step.
+    the path); steps taken; attention, loss at the end; highest loss; largest rise of attention in one step; error: the
+    largest relative error estimate of the loss on the way (full mode at large steps: rare inputs decide, and none is small).
     """
 
     mode: str
@@ -62,6 +64,12 @@ class Cell:
     loss: float
     highest: float
     rise: float
+    error: float
+
+    @property
+    def certain(self):
+        """Was the expectation under control all the way?"""
+        return self.error <= CERTAIN
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class _Watch:
         self.D, self.rows, self.since = D, [], None
 
     def __call__(self, step, order, found):
-        self.rows.append((step, 1.0 - found.leak, found.loss))
+        self.rows.append((step, 1.0 - found.leak, found.loss, found.loss_error / found.loss))
         done = found.leak < 0.5 and found.loss < math.log(2) / 2
         lost = 1.0 - found.leak < 0.5 / self.D
         state = "selected" if done else "lost" if lost else None
@@ -128,12 +136,12 @@ def cell(mode, d, D, sigma, eta, seed=0):
         path = descend(problem, eta, int(max(MOST_STEPS, HORIZON / eta)), mode, callback=watch, **accuracy)
     except (OverflowError, ValueError, FloatingPointError):
         finite, path = False, None             # a state beyond float64
-    step, attention, loss = zip(*watch.rows)
+    step, attention, loss, error = zip(*watch.rows)
     outcome, event, rise = classify(problem.D, step, attention, loss, finite)
     broken = break_step(problem, path, eta, mode, event, seed) if path is not None else None
     left = broken is not None and (event is None or broken < event)
     return Cell(mode, d, D, sigma, eta, "leaves" if left else outcome, outcome, event, broken, int(step[-1]),
-                float(attention[-1]), float(loss[-1]), float(max(loss)), rise)
+                float(attention[-1]), float(loss[-1]), float(max(loss)), rise, float(max(error)))
 
 
 def break_step(problem, path, eta, mode, event, seed):
@@ -155,14 +163,19 @@ FROM_ABOVE = ("few large steps",)              # everything above has the proper
 
 
 def bracket(name, cells):
-    """(low, high) neighbouring rates of one column of cells (one mode and D) between which the boundary lies, or None."""
+    """(low, high) neighbouring rates of one column of cells (one mode and D) between which the boundary lies.
+
+    None if the boundary is not inside the column, or between cells of which one is uncertain.
+    """
     ordered = sorted(cells, key=lambda cell: cell.eta)
     has = [BOUNDARIES[name](cell) for cell in ordered]
     if name in FROM_ABOVE:
         first = len(has) - next((i for i, value in enumerate(reversed(has)) if not value), len(has))
     else:
         first = next((i for i, value in enumerate(has) if value), len(has))
-    return (ordered[first - 1].eta, ordered[first].eta) if 0 < first < len(has) else None
+    if not 0 < first < len(has) or not (ordered[first - 1].certain and ordered[first].certain):
+        return None
+    return ordered[first - 1].eta, ordered[first].eta
 
 
 def bisect(name, mode, d, D, sigma, low, high, seed=0, times=4):

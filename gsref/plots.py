@@ -200,7 +200,7 @@ def _title(runs):
 def phase_map(cells, laws, outcomes):
     """Outcomes over (D, eta), one panel a mode: colour and marker tell the path, a cross that a real run leaves it.
 
-    `cells`: a list with attributes mode, D, eta, path, outcome; `laws`: power laws with mode, name, D, low, high, factor,
+    `cells`: a list with attributes mode, D, eta, path, outcome, certain; `laws`: power laws with mode, name, D, low, high, factor,
     exponent; `outcomes`: their names in order.
     """
     modes = [mode for mode in ("position_only", "full") if any(cell.mode == mode for cell in cells)]
@@ -216,6 +216,8 @@ def phase_map(cells, laws, outcomes):
             for name, (colour, marker) in look.items():
                 points = np.array([(c.D, c.eta) for c in mine if c.path == name]).reshape(-1, 2)
                 ax.plot(*points.T, marker, color=colour, markersize=6, label=name)
+            vague = np.array([(c.D, c.eta) for c in mine if not c.certain]).reshape(-1, 2)
+            ax.plot(*vague.T, "o", color="white", markersize=3, label="uncertain: expectation out of control")
             left = np.array([(c.D, c.eta) for c in mine if c.outcome == "leaves"]).reshape(-1, 2)
             ax.plot(*left.T, "x", color="black", markersize=4, markeredgewidth=1, label="leaves the manifold first")
             for law, shade, dash in zip([law for law in laws if law.mode == mode], cycle(("black", *PALETTE[3:6])),

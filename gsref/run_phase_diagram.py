@@ -28,8 +28,8 @@ from gsref.report import table, to_json, versions
 
 SIZES = {"position_only": (4, 8, 16, 32, 64, 128, 256, 512), "full": (4, 6, 8, 12, 16)}
 QUICK = {"position_only": (4, 16, 64, 256), "full": (4,)}
-COUNT, QUICK_COUNT = {"position_only": 15, "full": 6}, {"position_only": 8, "full": 3}
-BISECTIONS = {"position_only": 4, "full": 1}
+COUNT, QUICK_COUNT = {"position_only": 15, "full": 9}, {"position_only": 8, "full": 4}
+BISECTIONS = {"position_only": 4, "full": 2}
 LETTERS = dict(zip(phase_diagram.OUTCOMES, "gfwox"))
 SAVE_EVERY = 2.0                               # seconds between checkpoints
 
@@ -143,15 +143,19 @@ def compute(args, modes, executor, store):
 
 
 def picture_of(cells, mode):
-    """The map of one mode as text: one row a size, from the smallest rate to the largest; small letter as in the key."""
+    """The map of one mode as text: one row a size, from the smallest rate to the largest."""
     mine = [found for found in cells if found.mode == mode]
     lines = [f"{mode} mode; rates from 4/D^2 to {max(found.eta for found in mine):g}, "
-             + ", ".join(f"{letter}: {name}" for name, letter in LETTERS.items())]
+             + ", ".join(f"{letter}: {name}" for name, letter in LETTERS.items()) + ", ?: uncertain"]
     for D in sorted({found.D for found in mine}):
         column = sorted((found for found in mine if found.D == D), key=lambda found: found.eta)
-        lines.append(f"  D = {D:<5d} " + " ".join(LETTERS[found.outcome] for found in column) + "    path alone: "
-                     + " ".join(LETTERS[found.path] for found in column))
+        lines.append(f"  D = {D:<5d} " + "".join(LETTERS[found.outcome] + mark(found) for found in column) + "   path alone: "
+                     + "".join(LETTERS[found.path] + mark(found) for found in column))
     return "\n".join(lines)
+
+
+def mark(found):
+    return " " if found.certain else "?"
 
 
 def text_of(law):

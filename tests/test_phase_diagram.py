@@ -61,7 +61,7 @@ def test_full_mode_cell():
 
 
 def column(*pairs):
-    base = Cell("full", 1, 8, 1.0, 1.0, "gradually", "gradually", 1, None, 1, 0.9, 0.1, 0.7, 0.1)
+    base = Cell("full", 1, 8, 1.0, 1.0, "gradually", "gradually", 1, None, 1, 0.9, 0.1, 0.7, 0.1, 0.0)
     return [replace(base, eta=eta, path=path, outcome=path if path != "leaves" else "leaves") for eta, path in pairs]
 
 
@@ -72,6 +72,7 @@ def test_brackets():
     assert bracket("locks onto wrong groups", cells) == (0.5, 1.0)
     assert bracket("few large steps", cells) == (1.0, 4.0)
     assert bracket("locks onto wrong groups", cells[:1]) is None
+    assert bracket("no longer gradual", [replace(found, error=0.6) for found in cells]) is None
     assert bracket("few large steps", column((1.0, "few steps"), (2.0, "gradually"))) is None
     assert bracket("few large steps", column((1.0, "few steps"), (2.0, "few steps"))) is None
 
