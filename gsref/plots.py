@@ -209,6 +209,8 @@ def phase_map(cells, laws, outcomes):
                        "the path.  Lines: measured boundaries (bars: brackets) with their power laws in D.",
             "cells": cells, "laws": laws}
     look = {name: (PALETTE[(2, 0, 1, 4)[k]], MARKERS[k]) for k, name in enumerate(outcomes[:-1])}
+    lines = dict(zip(dict.fromkeys(law.name for law in laws), cycle([("black", "-"), (PALETTE[3], "--"), (PALETTE[4], "-."),
+                                                                     (PALETTE[5], ":")])))
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, len(modes), width=4.4 * len(modes), height=4.4, squeeze=False)
         for ax, mode in zip(axes[0], modes):
@@ -217,11 +219,13 @@ def phase_map(cells, laws, outcomes):
                 points = np.array([(c.D, c.eta) for c in mine if c.path == name]).reshape(-1, 2)
                 ax.plot(*points.T, marker, color=colour, markersize=6, label=name)
             vague = np.array([(c.D, c.eta) for c in mine if not c.certain]).reshape(-1, 2)
-            ax.plot(*vague.T, "o", color="white", markersize=3, label="uncertain: expectation out of control")
+            if len(vague):
+                ax.plot(*vague.T, "o", color="white", markersize=3, markeredgecolor="black", markeredgewidth=0.5,
+                        label="uncertain: expectation out of control")
             left = np.array([(c.D, c.eta) for c in mine if c.outcome == "leaves"]).reshape(-1, 2)
             ax.plot(*left.T, "x", color="black", markersize=4, markeredgewidth=1, label="leaves the manifold first")
-            for law, shade, dash in zip([law for law in laws if law.mode == mode], cycle(("black", *PALETTE[3:6])),
-                                        cycle(("-", "--", "-.", ":"))):
+            for law in (law for law in laws if law.mode == mode):
+                shade, dash = lines[law.name]
                 D, middle = np.array(law.D, dtype=float), np.sqrt(np.multiply(law.low, law.high))
                 ax.errorbar(D, middle, yerr=[middle - law.low, law.high - middle], fmt="none", color=shade)
                 ax.plot(D, law.factor * D**law.exponent, dash, color=shade, linewidth=1.2,

@@ -99,6 +99,12 @@ def jobs_of(args, modes):
     return sorted(jobs, key=lambda job: (job[0] != "full", -job[2], job[4]))
 
 
+def cost(job):
+    """About how long a cell takes, in units of one in position-only mode: for the progress line only."""
+    mode, _, D, _, eta, _ = job
+    return 1 if mode == "position_only" else 3 * D * (1 + 0.02 / eta)
+
+
 def edges_of(args, cells):
     """Bisections between neighbouring cells that lie on the two sides of a boundary."""
     columns = {}
@@ -118,10 +124,12 @@ def compute(args, modes, executor, store):
     progress, pool = Progress(), executor or process_pool(args.workers)
     jobs = jobs_of(args, modes)
 
+    whole = sum(map(cost, jobs))
+
     def report(job, found):
         store.save()
         progress.show(f"{len(store.cells)} of {len(jobs)} cells, {len(store.edges)} boundary points",
-                      0.7 * len(store.cells) / len(jobs))
+                      0.7 * sum(cost(job) for job in store.cells) / whole + 0.3 * min(len(store.edges) / (6 * len(modes) + 24), 0.99))
     try:
         with nullcontext(pool) if executor else pool:
             run_jobs(cell, jobs, pool, store.cells, report)
