@@ -1,4 +1,4 @@
-"""Does a full-parameter run leave the symmetric manifold?  A sample that is closed under the symmetries, and a run on it.
+"""Does a full-parameter run leave the symmetric manifold?  A sample closed under the symmetries, and a run on it.
 
 Over such a sample the mean gradient has the symmetries of the law exactly, so that in exact arithmetic a run from zero
 never leaves the manifold: what leaves it in float64 is rounding alone.  Source: derivations/10_stability.md.

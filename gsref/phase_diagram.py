@@ -8,10 +8,10 @@ Outcomes of the path (what the recursion of the order parameters does):
     wrong        the attention on the relevant group falls below half of 1/D and is there at the end
     oscillates   anything else: the loss exceeds log 2, or no group is selected, or a number leaves float64
 
-`leaves` is the fifth: rounding breaks the symmetry (`stability.growth`) before the outcome of the path is reached, so that
-a run of all parameters does not follow the path.  The thresholds 1/2 are definitions; boundaries move little with them.
-Everything that a worker runs is a function of plain numbers, so that any `concurrent.futures.Executor` will do.
-Source: derivations/10_stability.md.
+`leaves` is the fifth: rounding breaks the symmetry (`stability.growth`) before the outcome of the path is reached, so
+that a run of all parameters does not follow the path.  The thresholds 1/2 are definitions; boundaries move little
+with them. Everything that a worker runs is a function of plain numbers, so that any `concurrent.futures.Executor`
+will do. Source: derivations/10_stability.md.
 """
 
 import math
@@ -33,10 +33,10 @@ from gsref.stability import growth, thinned
 OUTCOMES = ("gradually", "few steps", "wrong", "oscillates", "leaves")
 LARGE_STEP = 0.5
 HORIZON, MOST_STEPS = 60.0, 150                # a path ends at eta n = HORIZON, but not before MOST_STEPS steps
-SETTLED = 12                                   # steps without a change of outcome after which a path is not followed further
+SETTLED = 12                                   # steps without a change of outcome that end a path
 FLOW_BELOW = 1.0                               # eta D below which a path is smooth enough to go on as a flow
-FULL = {"rtol": 3e-2, "max_nodes": 2**13}      # accuracy of paths in full mode: boundaries move by less than a bisection
-CERTAIN = 0.5                                  # relative error of the loss beyond which an outcome is marked as uncertain
+FULL = {"rtol": 3e-2, "max_nodes": 2**13}      # accuracy of paths in full mode
+CERTAIN = 0.5                                  # relative error of the loss beyond which an outcome is uncertain
 ROWS_PER_DECADE = 16                           # of second derivatives along a path
 
 
@@ -44,10 +44,11 @@ ROWS_PER_DECADE = 16                           # of second derivatives along a p
 class Cell:
     """What happened at one (mode, D, eta).
 
-    outcome: one of OUTCOMES; path: that of the recursion alone; event: the step at which the path's outcome was reached
-    (None if it oscillates); broken: the step at which rounding breaks the symmetry (None: not before the event, or within
-    the path); steps taken; attention, loss at the end; highest loss; largest rise of attention in one step; error: the
-    largest relative error estimate of the loss on the way (full mode at large steps: rare inputs decide, and none is small).
+    outcome: one of OUTCOMES; path: that of the recursion alone; event: the step at which the path's outcome was
+    reached (None if it oscillates); broken: the step at which rounding breaks the symmetry (None: not before the
+    event, or within the path); steps taken; attention, loss at the end; highest loss; largest rise of attention in
+    one step; error: the largest relative error estimate of the loss on the way (full mode at large steps: rare inputs
+    decide, and none is small).
     """
 
     mode: str
@@ -74,7 +75,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Law:
-    """A boundary eta(D) = factor D^exponent: which, mode, D (n,), low and high (n,) brackets, exponent and its error."""
+    """A boundary eta(D) = factor D^exponent, its brackets low and high (n,) at D (n,), the error of the exponent."""
 
     name: str
     mode: str
@@ -148,7 +149,8 @@ def break_step(problem, path, eta, mode, event, seed):
     """The step at which rounding breaks the symmetry of `path`, or None if not before `event` (None: its end)."""
     def blocks(order):
         return second_derivative(problem, order, mode, rtol=0.1, max_nodes=2**12, seed=seed)
-    return growth(problem, thinned(path, ROWS_PER_DECADE, event), eta, mode, blocks=None if mode == "position_only" else blocks).broken
+    rows = thinned(path, ROWS_PER_DECADE, event)
+    return growth(problem, rows, eta, mode, blocks if mode == "full" else None).broken
 
 
 # ---- the boundaries: each is where a property of the cell changes as eta grows
@@ -159,7 +161,7 @@ BOUNDARIES = {
     "locks onto wrong groups": lambda cell: cell.path == "wrong",
     "few large steps": lambda cell: cell.path == "few steps",
 }
-FROM_ABOVE = ("few large steps",)              # everything above has the property; the others: everything below lacks it
+FROM_ABOVE = ("few large steps",)              # all above has the property; the others: all below lacks it
 
 
 def bracket(name, cells):
@@ -209,7 +211,7 @@ def power_law(name, mode, D, low, high):
 # ---- what was said before, as checks
 
 def claims(cells, laws, d, sigma):
-    """Three statements about the map, measured: a list of `report.Check` (statements that need cells not there are left out).
+    """Three statements about the map, measured: a list of `report.Check`, those left out whose cells are not there.
 
     They are first measurements of our own, not of the literature, in position-only mode at sigma = 1.
     """
@@ -242,7 +244,7 @@ def claims(cells, laws, d, sigma):
 # ---- many cells on any executor
 
 def run_jobs(function, jobs, executor, done, report):
-    """{job: function(*job)} for all `jobs` (tuples of plain numbers) that `done` lacks, on a concurrent.futures.Executor.
+    """{job: function(*job)} for all `jobs` (tuples of plain numbers) that `done` lacks, on any futures executor.
 
     `report(job, result)` is called in this process as each one arrives, in any order; `done` (a dict) is filled.  An
     exception of a job, or an interruption here, cancels what has not begun and goes on up.

@@ -200,17 +200,17 @@ def _title(runs):
 def phase_map(cells, laws, outcomes):
     """Outcomes over (D, eta), one panel a mode: colour and marker tell the path, a cross that a real run leaves it.
 
-    `cells`: a list with attributes mode, D, eta, path, outcome, certain; `laws`: power laws with mode, name, D, low, high, factor,
-    exponent; `outcomes`: their names in order.
+    `cells`: a list with attributes mode, D, eta, path, outcome, certain; `laws`: power laws with mode, name, D, low,
+    high, factor, exponent, error; `outcomes`: their names in order.
     """
     modes = [mode for mode in ("position_only", "full") if any(cell.mode == mode for cell in cells)]
-    data = {"caption": "Outcome of population gradient descent from zero.  Colour and marker: what the path does; black "
-                       "cross: rounding breaks the symmetry before that, so that a float64 run of all parameters leaves "
-                       "the path.  Lines: measured boundaries (bars: brackets) with their power laws in D.",
+    data = {"caption": "Outcome of population gradient descent from zero.  Colour and marker: what the path does; "
+                       "cross: rounding breaks the symmetry before that, and a float64 run of all parameters leaves the "
+                       "path.  Lines: measured boundaries (bars: brackets) with their power laws in D.",
             "cells": cells, "laws": laws}
     look = {name: (PALETTE[(2, 0, 1, 4)[k]], MARKERS[k]) for k, name in enumerate(outcomes[:-1])}
-    lines = dict(zip(dict.fromkeys(law.name for law in laws), cycle([("black", "-"), (PALETTE[3], "--"), (PALETTE[4], "-."),
-                                                                     (PALETTE[5], ":")])))
+    kinds = [("black", "-"), (PALETTE[3], "--"), (PALETTE[4], "-."), (PALETTE[5], ":")]
+    lines = dict(zip(dict.fromkeys(law.name for law in laws), cycle(kinds)))
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, len(modes), width=4.4 * len(modes), height=4.4, squeeze=False)
         for ax, mode in zip(axes[0], modes):
@@ -254,9 +254,9 @@ def symmetry_breaking(runs):
                 one = run[name]
                 share = one.residual[1:] / one.size[1:]
                 shown = share < 10
+                broken = f", broken at {run['broken']}" if name == "measured" and run["broken"] else ""
                 axes.plot(one.step[1:][shown], share[shown], mark, color=colour,
-                          label=f"eta = {run['eta']:.3g}: {name}" + (f", broken at {run['broken']}" if name == "measured"
-                                                                    and run["broken"] else ""))
+                          label=f"eta = {run['eta']:.3g}: {name}{broken}")
                 data["runs"].append({"eta": run["eta"], "what": name, "step": one.step, "share": [None, *share]})
         axes.set(yscale="log", xlabel="gradient-descent step t", ylabel="share off the symmetric manifold",
                  title="Rounding along the symmetric path, D = 8")

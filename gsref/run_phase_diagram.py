@@ -1,10 +1,10 @@
 """Map what each learning rate does: `python -m gsref.run_phase_diagram`.
 
 Follows population gradient descent from zero over a grid of (D, eta) in both modes and says of each cell: selects the
-relevant group gradually, selects it in a few large steps, locks onto the wrong groups, oscillates or diverges, or leaves
-the symmetric manifold. Then locates the boundaries by bisection and fits their laws in D. Prints the map and the laws,
-writes report.json and the picture (PNG, SVG, JSON) to --out. Takes at most three minutes on two cores with the default
-grid. Exit status: 0, also when claims fail (--strict: 1 then), 2 for a bad option, 130 when interrupted.
+relevant group gradually, selects it in a few large steps, locks onto the wrong groups, oscillates or diverges, or
+leaves the symmetric manifold. Then locates the boundaries by bisection and fits their laws in D. Prints the map and
+the laws, writes report.json and the picture (PNG, SVG, JSON) to --out. Takes at most three minutes on two cores with
+the default grid. Exit status: 0, also when claims fail (--strict: 1 then), 2 for a bad option, 130 when interrupted.
 """
 
 import json
@@ -36,16 +36,17 @@ SAVE_EVERY = 2.0                               # seconds between checkpoints
 
 def parser():
     parse = Parser(prog="python -m gsref.run_phase_diagram", description=__doc__.split("\n\n")[1])
-    sizes = option(lambda text: sorted({int(part) for part in text.split(",")}), "integers from 3 to 4096, as in 4,8,16",
-                   lambda D: 3 <= D[0] and D[-1] <= 4096)
+    sizes = option(lambda text: sorted({int(part) for part in text.split(",")}),
+                   "integers from 3 to 4096, as in 4,8,16", lambda D: 3 <= D[0] and D[-1] <= 4096)
     parse.add_argument("--mode", choices=(*MODES, "both"), default="both", help="default both")
     parse.add_argument("--D", type=sizes, default=None, metavar="LIST", help="numbers of groups (default "
                        + "; ".join(f"{mode}: {','.join(map(str, D))}" for mode, D in SIZES.items()) + ")")
     parse.add_argument("--d", type=integer_option(1, 4096), default=4, metavar="N", help="features a group (default 4)")
     parse.add_argument("--sigma", type=positive_option(1e3), default=1.0, metavar="X",
                        help="standard deviation of a feature (default 1)")
-    parse.add_argument("--rates", type=integer_option(3, 200), default=None, metavar="N", help="learning rates for each D, "
-                       "from 4/D^2 to 16 (default " + "; ".join(f"{mode}: {n}" for mode, n in COUNT.items()) + ")")
+    counts = "; ".join(f"{mode}: {n}" for mode, n in COUNT.items())
+    parse.add_argument("--rates", type=integer_option(3, 200), default=None, metavar="N",
+                       help=f"learning rates for each D, from 4/D^2 to 16 (default {counts})")
     parse.add_argument("--workers", type=integer_option(1, 1024), default=2, metavar="N",
                        help="processes of the default pool (default 2)")
     add_run_options(parse, "phase-diagram-out")
@@ -128,8 +129,8 @@ def compute(args, modes, executor, store):
 
     def report(job, found):
         store.save()
-        progress.show(f"{len(store.cells)} of {len(jobs)} cells, {len(store.edges)} boundary points",
-                      0.7 * sum(cost(job) for job in store.cells) / whole + 0.3 * min(len(store.edges) / (6 * len(modes) + 24), 0.99))
+        share = 0.7 * sum(map(cost, store.cells)) / whole + 0.3 * min(len(store.edges) / (24 + 6 * len(modes)), 0.99)
+        progress.show(f"{len(store.cells)} of {len(jobs)} cells, {len(store.edges)} boundary points", share)
     try:
         with nullcontext(pool) if executor else pool:
             run_jobs(cell, jobs, pool, store.cells, report)
@@ -157,13 +158,10 @@ def picture_of(cells, mode):
              + ", ".join(f"{letter}: {name}" for name, letter in LETTERS.items()) + ", ?: uncertain"]
     for D in sorted({found.D for found in mine}):
         column = sorted((found for found in mine if found.D == D), key=lambda found: found.eta)
-        lines.append(f"  D = {D:<5d} " + "".join(LETTERS[found.outcome] + mark(found) for found in column) + "   path alone: "
-                     + "".join(LETTERS[found.path] + mark(found) for found in column))
+        outcomes, paths = (" ".join(LETTERS[getattr(found, what)] + ("" if found.certain else "?") for found in column)
+                           for what in ("outcome", "path"))
+        lines.append(f"  D = {D:<5d} {outcomes}   path alone: {paths}".rstrip())
     return "\n".join(lines)
-
-
-def mark(found):
-    return " " if found.certain else "?"
 
 
 def text_of(law):

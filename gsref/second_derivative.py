@@ -1,8 +1,8 @@
 """What is the second derivative of the population loss at a symmetric state, block by block?
 
-At a state that the symmetries of the data law leave fixed, the second derivative H commutes with them, so it falls into
-blocks, one for each kind of perturbation (Schur's lemma).  A block is given by its directions (unit vectors of (v, W) that
-span one copy of its kind), its matrix H[p, q] on them, and the number of copies.
+At a state that the symmetries of the data law leave fixed, the second derivative H commutes with them, so it falls
+into blocks, one for each kind of perturbation (Schur's lemma).  A block is given by its directions (unit vectors of
+(v, W) that span one copy of its kind), its matrix H[p, q] on them, and the number of copies.
 
     Shapes: N inputs with the label flipped to +1, the relevant group first among the D tokens
         m (N, D) features along v*   e, e' (N, D) along two unit vectors across v*   K (N, D, D) Gram matrix across v*
@@ -61,9 +61,9 @@ def second_derivative(problem, order, mode="full", rtol=1e-2, max_nodes=2**16, s
     """The blocks off the symmetric manifold, a list of `Block`: H of the population loss at `order`.
 
     mode "full": v and W move.  mode "position_only": attention is a function of positions alone, so v and W22 move.
-    There every entry is a closed form, in full mode a mean over scrambled Sobol points: 8 scramblings, doubled until the
-    largest error is below rtol times the largest curvature, or there are `max_nodes` points.
-    Raises TypeError or ValueError, naming the argument.  Source: derivations/10_stability.md.
+    There every entry is a closed form, in full mode a mean over scrambled Sobol points: 8 scramblings, doubled until
+    the largest error is below rtol times the largest curvature, or there are `max_nodes` points. Raises TypeError or
+    ValueError, naming the argument.  Source: derivations/10_stability.md.
     """
     instance("problem", problem, Problem)
     check_fits(problem, instance("order", order, OrderParameters))
@@ -93,7 +93,7 @@ KINDS = ("even", "uneven", "across even", "across uneven", "across", "across sym
 
 
 def directions(problem, points, kind):
-    """Orthonormal directions of one copy of `kind`: a list of (letter, array), du (N, D) or dA (N, D, D)  [stability.3].
+    """Orthonormal directions of one copy of `kind`: a list of (letter, du (N, D) or dA (N, D, D))  [stability.3].
 
     In score units a unit of v2 is sqrt(kappa) long, of W12 and W21 too, of W22 kappa: P / sqrt(kappa) is orthogonal.
     """
@@ -139,8 +139,8 @@ def directions(problem, points, kind):
         return [("W11", (features(e, e2) + sign * features(e2, e)) / np.sqrt(2))]
     if kind == "W22 uneven":
         own = np.diag(t) - (np.outer(t, o) + np.outer(o, t)) / np.sqrt(k)
-        basis = [np.outer(r, t), np.outer(t, r), np.outer(t, o), np.outer(o, t)] + ([own / np.sqrt(1 - 2 / k)] if k > 2 else [])
-        return [positions(N) for N in basis]
+        basis = [np.outer(r, t), np.outer(t, r), np.outer(t, o), np.outer(o, t)]
+        return [positions(N) for N in basis + ([own / np.sqrt(1 - 2 / k)] if k > 2 else [])]
     if kind == "symmetric pairs":
         return [positions((np.outer(t, t2) + np.outer(t2, t)) / np.sqrt(2))]
     if kind == "antisymmetric pairs":
@@ -158,8 +158,8 @@ def directions(problem, points, kind):
 
 def name_of(kind, letters):
     """The name that a block has in reports: the letters that move, and how."""
-    how = kind.replace("W22 ", "").replace("even", "") if kind.endswith(" even") or kind == "even" else kind.replace("W22 ", "")
-    return " ".join(filter(None, [",".join(dict.fromkeys(letters)), how.strip()]))
+    how = [word for word in kind.split() if word not in ("even", "W22")]
+    return " ".join([",".join(dict.fromkeys(letters)), *how])
 
 
 # ---- any finite set of inputs
@@ -236,7 +236,7 @@ def points_of(problem, X, y):
 # ---- full mode: the law itself, by scrambled Sobol points
 
 def sampled_blocks(problem, order, rtol=1e-2, max_nodes=2**16, seed=0, mode="full", kinds=KINDS):
-    """`Block`s from scrambled Sobol points; the error is Student's 99.9 % bound on the norm of the scatter  [stability.4].
+    """`Block`s from scrambled Sobol points, with Student's 99.9 % bound on the norm of the error  [stability.4].
 
     mean_s H_s differs from H by less than t |H_s - mean| / sqrt(8) in the Frobenius norm, and by Weyl's inequality so
     does every eigenvalue.
@@ -244,8 +244,10 @@ def sampled_blocks(problem, order, rtol=1e-2, max_nodes=2**16, seed=0, mode="ful
     bound = stdtrit(SCRAMBLINGS - 1, 0.9995) / np.sqrt(SCRAMBLINGS)
     sums, first, count = None, 0, min(128, max_nodes // SCRAMBLINGS)
     while True:
-        drawn = [blocks_at(problem, order, law_points(problem, order, first, count, SCRAMBLINGS * seed + s), mode, kinds)
-                 for s in range(SCRAMBLINGS)]
+        drawn = []
+        for s in range(SCRAMBLINGS):
+            points = law_points(problem, order, first, count, SCRAMBLINGS * seed + s)
+            drawn.append(blocks_at(problem, order, points, mode, kinds))
         found = [np.array([one[i][2] for one in drawn]) for i in range(len(drawn[0]))]
         sums = found if sums is None else [(a * first + b * count) / (first + count) for a, b in zip(sums, found)]
         first, count = first + count, first + count
@@ -261,9 +263,9 @@ def sampled_blocks(problem, order, rtol=1e-2, max_nodes=2**16, seed=0, mode="ful
 def law_points(problem, order, first, count, seed):
     """`count` scrambled Sobol points of the law.
 
-    The relevant feature is stretched as in `quadrature.half_normal_rule`, with its density as the weight: l'' lives in a
-    layer of width 1/(slope of f) at the label boundary.  Beyond D + 2 directions across v*, two are drawn and the Gram
-    matrix of the rest is L L^T, L lower triangular with chi variables on its diagonal (Bartlett).
+    The relevant feature is stretched as in `quadrature.half_normal_rule`, with its density as the weight: l'' lives
+    in a layer of width 1/(slope of f) at the label boundary.  Beyond D + 2 directions across v*, two are drawn and
+    the Gram matrix of the rest is L L^T, L lower triangular with chi variables on its diagonal (Bartlett).
     """
     D, n, sigma = problem.D, problem.d - 1, problem.sigma
     wide = n > D + 2
@@ -318,7 +320,8 @@ def position_integrals(problem, order):
 def position_only_blocks(problem, order):
     """The blocks of position-only mode in closed form  [stability.5].
 
-    With T and B the attention that the relevant and one irrelevant group receive, E'' = E[s'(f)], X = E[c m_r] - E[c m_i]:
+    With T and B the attention that the relevant and one irrelevant group receive, E'' = E[s'(f)], X = E[c m_r] - E[c
+    m_i]:
 
         v2            kappa E'' (T, B sqrt(k)) (T, B sqrt(k))^T
         v1 across     sigma^2 E'' (T^2 + k B^2)
@@ -345,9 +348,9 @@ def position_only_blocks(problem, order):
 def uneven_moments(S, k):
     """h (5,) and q (5, 5) of the directions e_r t^T, t e_r^T, t o^T, o t^T and the diagonal one  [stability.6].
 
-    For a pattern N of scores, h t_i = sum_j S_ij (N_ij - mean_j N) and q = sum_j S_rj [(N_rj - mean_j N)(N'_rj - mean_j N')
-    - cov_j(N, N')]: with a = N_rj / t_j, b = mean_j N / t_j, Q = sum_ij S_ij N_ij N'_ij this is
-    q = S_rj (a a' - a b' - b a' + 2 b b' - Q) over the irrelevant queries, and -S_rr S_ir for t e_r^T.
+    For a pattern N of scores, h t_i = sum_j S_ij (N_ij - mean_j N) and q = sum_j S_rj [(N_rj - mean_j N)(N'_rj -
+    mean_j N') - cov_j(N, N')]: with a = N_rj / t_j, b = mean_j N / t_j, Q = sum_ij S_ij N_ij N'_ij this is q = S_rj
+    (a a' - a b' - b a' + 2 b b' - Q) over the irrelevant queries, and -S_rr S_ir for t e_r^T.
     """
     root, rest, apart = np.sqrt(k), S.jj + (k - 1) * S.ij, S.jj - S.ij
     a = np.array([1.0, 0, 0, 0, 0])

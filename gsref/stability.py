@@ -1,8 +1,8 @@
 """Is the symmetric path stable?  Multipliers of a step off the symmetric manifold, and the growth of rounding along it.
 
-One step of gradient descent multiplies a small perturbation by I - eta H, H the second derivative of the population loss
-(`second_derivative`, block by block).  The recursion of the order parameters cannot see this; a full-parameter run can.
-Source: derivations/10_stability.md.
+One step of gradient descent multiplies a small perturbation by I - eta H, H the second derivative of the population
+loss (`second_derivative`, block by block).  The recursion of the order parameters cannot see this; a full-parameter
+run can. Source: derivations/10_stability.md.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gsref.problem import Problem
 from gsref.second_derivative import second_derivative
 
 EPS = float(np.finfo(float).eps)
-BROKEN = 1e-3                                  # off the manifold by this share of |(v, W)|: the symmetry counts as broken
+BROKEN = 1e-3                                  # off the manifold by this share of |(v, W)|: broken
 PATH_RTOL, PATH_NODES = 1e-2, 2**15            # of the states along a path in full mode
 
 
@@ -25,8 +25,9 @@ PATH_RTOL, PATH_NODES = 1e-2, 2**15            # of the states along a path in f
 class Growth:
     """Rounding along a path; row i belongs to `step[i]`.
 
-    residual (n,): predicted distance from the symmetric manifold; size (n,): |(v, W)|; multiplier (n,), block (n,), error
-    (n,): the largest multiplier of the step from there; broken: the first step with residual > BROKEN size, or None.
+    residual (n,): predicted distance from the symmetric manifold; size (n,): |(v, W)|; multiplier (n,), block (n,),
+    error (n,): the largest multiplier of the step from there; broken: the first step with residual > BROKEN size, or
+    None.
     """
 
     step: np.ndarray
@@ -41,9 +42,9 @@ class Growth:
 def extreme_multipliers(problem, order, eta, mode="full", rtol=1e-2, seed=0):
     """The lowest and the highest multiplier off the manifold, each as (multiplier, name of its block, absolute error).
 
-    The lowest belongs to the largest curvature: below -1 a perturbation alternates and grows.  The highest is at least 1
-    wherever a direction is neutral or of negative curvature.  `rtol` is of the largest curvature.
-    Raises TypeError or ValueError, naming the argument.
+    The lowest belongs to the largest curvature: below -1 a perturbation alternates and grows.  The highest is at
+    least 1 wherever a direction is neutral or of negative curvature.  `rtol` is of the largest curvature. Raises
+    TypeError or ValueError, naming the argument.
     """
     eta = real("eta", eta, 0.0, open_least=True)
     return _extremes(second_derivative(problem, order, mode, rtol=rtol, seed=seed), eta)
@@ -69,18 +70,18 @@ def _largest(blocks, eta):
 
 
 def describe(problem, path, eta, mode="full", seed=0):
-    """Lines for a report on `path` (a `Trajectory`): extreme multipliers at three stages, and where rounding breaks it."""
+    """Lines for a report on a `Trajectory`: extreme multipliers at three stages, and where rounding breaks it."""
     rows = {"start": 0, "transition": int(np.argmin(np.abs(path.leak - 0.5))), "end": len(path.step) - 1}
     lines = []
     for name, row in rows.items():
         low, high = extreme_multipliers(problem, OrderParameters.from_array(path.order[row]), eta, mode, seed=seed)
-        lines.append(f"{name:11s}step {int(path.step[row]):<12,d}multipliers from {low[0]:.4g} +- {low[2]:.1g} ({low[1]}) "
-                     f"to {high[0]:.4g} +- {high[2]:.1g} ({high[1]})")
+        ends = [f"{multiplier:.4g} +- {error:.1g} ({block})" for multiplier, block, error in (low, high)]
+        lines.append(f"{name:11s}step {int(path.step[row]):<12,d}multipliers from {ends[0]} to {ends[1]}")
     found = growth(problem, thinned(path), eta, mode, seed=seed)
-    end = f"by step {int(path.step[-1]):,}"
-    lines.append(f"rounding breaks the symmetry of a float64 run at step {found.broken:,} or so" if found.broken is not None
-                 else f"rounding stays at {found.residual[-1] / max(found.size[-1], EPS):.1g} of |(v, W)| {end}")
-    return lines
+    if found.broken is not None:
+        return [*lines, f"rounding breaks the symmetry of a float64 run at step {found.broken:,} or so"]
+    share = found.residual[-1] / max(found.size[-1], EPS)
+    return [*lines, f"rounding stays at {share:.1g} of |(v, W)| by step {int(path.step[-1]):,}"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def thinned(path, per_decade=16, until=None):
     last = len(path.step) if until is None else int(np.searchsorted(path.step, until)) + 1
     step = path.step[:last]
     end = max(float(step[-1]), 13.0)
-    wanted = np.concatenate([np.arange(12), np.geomspace(12, end, max(2, int(per_decade * np.log10(end / 12)))).astype(int)])
+    later = np.geomspace(12, end, max(2, int(per_decade * np.log10(end / 12))))
+    wanted = np.concatenate([np.arange(12), later.astype(int)])
     rows = np.unique(np.minimum(np.searchsorted(step, wanted), last - 1))
     return Thinned(step[rows], path.order[:last][rows])
 
@@ -119,7 +121,8 @@ class _Perturbations:
             C = basis.T @ self.covariance.get(block.name, np.zeros_like(block.matrix)) @ basis
             with np.errstate(over="ignore", invalid="ignore"):
                 grown = mu**steps
-                geometric = np.where(np.abs(mu**2 - 1) * steps < 1e-8, float(steps), (grown**2 - 1) / (mu**2 - 1 + 1e-300))
+                neutral = np.abs(mu**2 - 1) * steps < 1e-8
+                geometric = np.where(neutral, float(steps), (grown**2 - 1) / np.where(neutral, 1.0, mu**2 - 1))
                 C = np.nan_to_num(grown[:, None] * C * grown, nan=0.0, posinf=1e300, neginf=-1e300)
                 C += np.diag(np.minimum(noise**2 * geometric, 1e300))
             self.covariance[block.name] = np.minimum(np.maximum(basis @ C @ basis.T, -1e300), 1e300)
@@ -128,7 +131,7 @@ class _Perturbations:
 
 
 def size_of(problem, x):
-    """|(v, W)| of order parameters, or of a velocity, x (6,): the Euclidean length (up to the overlap of m_ro and m_oo)."""
+    """|(v, W)| of order parameters x (6,), up to the overlap of m_ro and m_oo."""
     return float(np.linalg.norm(np.asarray(x) / velocity_scales(problem)))
 
 
@@ -155,7 +158,7 @@ def growth(problem, path, eta, mode="full", blocks=None, until_broken=True, seed
             noise = EPS * max(size, size_of(problem, path.order[i + 1]))
             residual = perturbations.advance(now, eta, int(path.step[i + 1] - step), noise)
     step, residual, size, multiplier, name, error = zip(*rows)
-    return Growth(np.array(step), np.array(residual), np.array(size), np.array(multiplier), np.array(error), name, broken)
+    return Growth(*map(np.array, (step, residual, size, multiplier, error)), name, broken)
 
 
 def stable_path(problem, eta, mode, steps=10**9):
@@ -167,7 +170,7 @@ def stable_path(problem, eta, mode, steps=10**9):
 
 
 def stable_eta(problem, mode="full", margin=0.95, seed=0):
-    """The largest learning rate (times `margin`) at which no multiplier falls below -1 on the path it takes  [stability.9].
+    """The largest learning rate, times `margin`, at which no multiplier falls below -1 on its path  [stability.9].
 
     eta = margin 2 / max lambda, the largest curvature along the path of that very eta: found by taking the path at a
     rate that is stable at the start, and repeating with the rate that its curvature allows until that confirms itself.
@@ -191,8 +194,9 @@ def stable_eta(problem, mode="full", margin=0.95, seed=0):
 def curvature_path(problem, eta, mode, rows=24):
     """About `rows` states of the path at `eta`, evenly spread in mean attention and in log step, (n, 6)."""
     path = stable_path(problem, eta, mode)
-    wanted = np.concatenate([np.searchsorted(path.step, np.geomspace(1, max(path.step[-1], 2), rows // 2)),
-                             [np.argmin(np.abs(path.leak - leak)) for leak in np.linspace(path.leak[-1], path.leak[0], rows // 2)]])
+    in_time = np.searchsorted(path.step, np.geomspace(1, max(path.step[-1], 2), rows // 2))
+    in_leak = [np.argmin(np.abs(path.leak - leak)) for leak in np.linspace(path.leak[-1], path.leak[0], rows // 2)]
+    wanted = np.concatenate([in_time, in_leak])
     return path.order[np.unique(np.clip(wanted, 0, len(path.step) - 1))]
 
 

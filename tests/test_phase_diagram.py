@@ -66,7 +66,8 @@ def column(*pairs):
 
 
 def test_brackets():
-    cells = column((4.0, "few steps"), (0.1, "gradually"), (0.2, "gradually"), (0.5, "leaves"), (1.0, "wrong"), (8.0, "few steps"))
+    cells = column((4.0, "few steps"), (0.1, "gradually"), (0.2, "gradually"), (0.5, "leaves"), (1.0, "wrong"),
+                   (8.0, "few steps"))
     assert bracket("leaves the manifold", cells) == (0.2, 0.5)
     assert bracket("no longer gradual", cells) == (0.2, 0.5)
     assert bracket("locks onto wrong groups", cells) == (0.5, 1.0)
@@ -91,7 +92,8 @@ def test_power_law_recovers_exponents_within_its_error(exponent, log_factor, wid
     D = np.array([4, 8, 16, 64, 256])
     exact = np.exp(log_factor) * D.astype(float) ** exponent
     law = power_law("x", "full", D, exact * np.exp(-width), exact * np.exp(width))
-    assert law.exponent == pytest.approx(exponent, abs=1e-9) and law.factor == pytest.approx(np.exp(log_factor), rel=1e-8)
+    assert law.exponent == pytest.approx(exponent, abs=1e-9)
+    assert law.factor == pytest.approx(np.exp(log_factor), rel=1e-8)
     # any line through the brackets has an exponent within the error; the two extreme ones reach it
     x = np.log(D) - np.log(D).mean()
     tilted = exact * np.exp(width * np.sign(x) * 0.999)
