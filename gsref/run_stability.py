@@ -20,7 +20,7 @@ from gsref.full_run import GROUPS, closed_sample, full_run, predicted_growth
 from gsref.order import OrderParameters
 from gsref.problem import Problem
 from gsref.report import Check, table, to_json, versions
-from gsref.stability import PATH_NODES, PATH_RTOL, extreme_multipliers, growth, stable_eta, stable_path
+from gsref.stability import PATH_NODES, PATH_RTOL, extreme_multipliers, growth, stable_eta, stable_path, thinned
 
 SIZES = {"position_only": (4, 8, 16, 64, 256, 1024), "full": (4, 8)}
 QUICK = {"position_only": (4, 8, 64), "full": ()}
@@ -45,8 +45,8 @@ def demonstration(problem, eta, n_steps, points, seed):
     projected = full_run(problem, X, y, eta, n_steps, project=True)
     path = descend(problem, eta, n_steps, rtol=PATH_RTOL, max_nodes=PATH_NODES, seed=seed)
     return {"eta": eta, "measured": measured, "broken": measured.broken,
-            "predicted": predicted_growth(problem, X, y, eta, projected, every=1 if eta > 0.3 else 4),
-            "law": growth(problem, path, eta, until_broken=False, seed=seed)}
+            "predicted": predicted_growth(problem, X, y, eta, projected, every=1 if eta > 0.3 else 10),
+            "law": growth(problem, thinned(path), eta, until_broken=False, seed=seed)}
 
 
 def stage_rows(problem, mode, eta_of_rows, seed):
@@ -83,8 +83,8 @@ def body(args):
     problem = Problem(args.d, GROUPS)
     stable = stable_eta(problem, seed=args.seed)
     progress.show("stable rate at D = 8", 0.2)
-    points = min(args.points, 12) if args.quick else args.points
-    breaking = demonstration(problem, args.eta, 45, points, args.seed)
+    points = min(args.points, 10) if args.quick else args.points
+    breaking = demonstration(problem, args.eta, 36 if args.quick else 45, points, args.seed)
     progress.show("the run that breaks", 0.4)
     calm = demonstration(problem, stable, 60 if args.quick else 120, points, args.seed)
     for mode, sizes in (QUICK if args.quick else SIZES).items():
