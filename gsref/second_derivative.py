@@ -20,7 +20,8 @@ from scipy.special import expit, gammaincinv, ndtr, stdtrit
 
 from gsref.arguments import choice, instance, integer, real
 from gsref.order import OrderParameters, check_fits, position_scores
-from gsref.population import MODES, _skew_normal_integrals, position_attention
+from gsref.population import MODES
+from gsref.position_only import EPS, RELATIVE_ERROR, half_normal_integrals, position_attention
 from gsref.problem import Problem
 from gsref.quadrature import sobol_normals
 
@@ -291,30 +292,23 @@ def law_points(problem, order, first, count, seed):
 
 # ---- position-only: attention is not random, and every entry is a closed form
 
-class PositionAttention(NamedTuple):
-    """The attentions of position-only scores, key first: i and j irrelevant and different; T, B: received from all."""
-
-    rr: float
-    ir: float
-    rj: float
-    jj: float
-    ij: float
-    T: float
-    B: float
-
-
 def position_integrals(problem, order):
-    """(attention, E'' = E[s'(f)], X = E[c m_r] - E[c m_i], relative error of both); E[c m_i] = -alpha sigma^2 B E''."""
-    k, s, alpha = problem.D - 1, problem.sigma, order.alpha
-    rr, ir, rj, jj, ij, *_ = position_attention(problem.D, order)
-    S = PositionAttention(rr, ir, rj, jj, ij, rr + k * rj, ir + jj + (k - 1) * ij if k else 0.0)
-    tau = S.B * np.sqrt(k)
-    values, errors = _skew_normal_integrals(abs(alpha) * s * np.hypot(S.T, tau), S.T, tau)
-    c_r = values[1] if alpha >= 0 else np.sqrt(2 / np.pi) - values[1]
-    c_i = -alpha * s * S.B * values[2]
-    X = s * (c_r - c_i)
-    error = s * (errors[1] + abs(c_i) * errors[2] / values[2])
-    return S, values[2], X, max(errors[2] / values[2], error / abs(X))
+    """What the closed forms are made of: attention S, E'' = E[s'(f)], X = E[c m_r] - E[c m_i], relative error of both.
+
+    E[c m_i] = -alpha sigma^2 B E'' by Stein's lemma; E'' and E[c m_r] are the half-normal integrals of `position_only`.
+    """
+    k, s, alpha, S = problem.D - 1, problem.sigma, order.alpha, position_attention(problem.D, order)
+    T, B = S.received(problem.D)
+    tau = B * np.sqrt(k)
+    omega = np.hypot(T, tau)
+    _, J, curve = half_normal_integrals(abs(alpha) * s * omega)
+    c_r = tau / omega * tau / (omega + T) / np.sqrt(2 * np.pi) + T / omega * J
+    size = c_r
+    if alpha < 0:
+        c_r, size = np.sqrt(2 / np.pi) - c_r, np.sqrt(2 / np.pi) + c_r
+    pull = alpha * s * B * curve
+    unit = RELATIVE_ERROR + EPS * (abs(order.m_rr) + abs(order.m_ro) + abs(order.m_oo) + np.log(problem.D))
+    return S, curve, s * (c_r + pull), unit * (size + abs(pull)) / abs(c_r + pull)
 
 
 def position_only_blocks(problem, order):
@@ -330,7 +324,8 @@ def position_only_blocks(problem, order):
     """
     k, s, kappa, alpha = problem.D - 1, problem.sigma, problem.kappa, order.alpha
     S, curve, X, relative = position_integrals(problem, order)
-    received = np.array([S.T, S.B * np.sqrt(k)]) if k else np.array([S.T])
+    T, B = S.received(problem.D)
+    received = np.array([T, B * np.sqrt(k)][:min(problem.D, 2)])
     found = [("even", ["v2"], kappa * curve * np.outer(received, received)),
              ("uneven", ["v2"], np.zeros((1, 1))),
              ("across", ["v1"], np.array([[s**2 * curve * received @ received]]))]
@@ -338,7 +333,7 @@ def position_only_blocks(problem, order):
         h, q = uneven_moments(S, k)
         keep = slice(0, 5 if k > 2 else 4)
         uneven = kappa**2 * (alpha**2 * s**2 * curve * np.outer(h, h) - alpha * X * q)
-        pairs = np.array([[kappa**2 * alpha * X * S.rj * S.ij]])
+        pairs = np.array([[kappa**2 * alpha * X * S.ro * S.io]])
         found += [("W22 uneven", ["W22"], uneven[keep, keep]),
                   ("symmetric pairs", ["W22"], pairs), ("antisymmetric pairs", ["W22"], pairs)]
     return [Block(name_of(kind, letters), H, float(relative * np.abs(H).sum()), copies(problem, kind))
@@ -352,15 +347,15 @@ def uneven_moments(S, k):
     mean_j N') - cov_j(N, N')]: with a = N_rj / t_j, b = mean_j N / t_j, Q = sum_ij S_ij N_ij N'_ij this is q = S_rj
     (a a' - a b' - b a' + 2 b b' - Q) over the irrelevant queries, and -S_rr S_ir for t e_r^T.
     """
-    root, rest, apart = np.sqrt(k), S.jj + (k - 1) * S.ij, S.jj - S.ij
+    root, rest, apart = np.sqrt(k), S.oo + (k - 1) * S.io, S.oo - S.io
     a = np.array([1.0, 0, 0, 0, 0])
-    b = np.array([S.rj, 0, apart / root, rest / root, S.jj])
-    h = np.array([-S.rj * apart, S.ir, (rest - apart**2) / root, S.rj * apart / root, S.jj * (1 - apart)])
-    Q = np.diag([S.rj, 0, rest / k, rest / k, S.jj])
+    b = np.array([S.ro, 0, apart / root, rest / root, S.oo])
+    h = np.array([-S.ro * apart, S.orr, (rest - apart**2) / root, S.ro * apart / root, S.oo * (1 - apart)])
+    Q = np.diag([S.ro, 0, rest / k, rest / k, S.oo])
     Q[2, 3] = Q[3, 2] = apart / k
-    Q[2:4, 4] = Q[4, 2:4] = S.jj / root
-    q = S.rj * (np.outer(a, a) - np.outer(a, b) - np.outer(b, a) + 2 * np.outer(b, b) - Q)
-    q[1, 1] = -S.rr * S.ir
+    Q[2:4, 4] = Q[4, 2:4] = S.oo / root
+    q = S.ro * (np.outer(a, a) - np.outer(a, b) - np.outer(b, a) + 2 * np.outer(b, b) - Q)
+    q[1, 1] = -S.rr * S.orr
     basis = np.eye(5)
     basis[4, 2:4] = -1 / root                  # the diagonal pattern less its parts along t o^T and o t^T
     basis[4] /= np.sqrt(1 - 2 / k) if k > 2 else 1.0

@@ -35,7 +35,7 @@ ALLOWED = {
     "population":    "arguments problem order position_only mean_token exchangeable conditional",
     "descent":       "arguments problem order population",
     "attention":     "arguments problem model order population quadrature",
-    "second_derivative": "arguments problem order population quadrature",
+    "second_derivative": "arguments problem order population position_only quadrature",
     "stability":     "arguments problem order population descent second_derivative",
     "full_run":      "arguments problem gradients order quadrature second_derivative stability",
     "phase_diagram": "arguments problem order population descent second_derivative stability report",

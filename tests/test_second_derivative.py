@@ -220,9 +220,9 @@ def test_uneven_moments_by_brute_force():
     k = 6
     problem, order = Problem(1, k + 1), OrderParameters(0.3, 0, 0, 0.9, 0.5, 0.3)
     S = position_integrals(problem, order)[0]
-    matrix = np.full((k + 1, k + 1), S.ij)
-    np.fill_diagonal(matrix, S.jj)
-    matrix[0], matrix[:, 0] = S.rj, S.ir
+    matrix = np.full((k + 1, k + 1), S.io)
+    np.fill_diagonal(matrix, S.oo)
+    matrix[0], matrix[:, 0] = S.ro, S.orr
     matrix[0, 0] = S.rr
     points = Points(*[np.ones((1, k + 1))] * 3, np.ones((1, k + 1, k + 1)), np.ones(1))
     patterns = [array[0] / problem.kappa for _, array in directions(problem, points, "W22 uneven")]
