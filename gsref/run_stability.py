@@ -23,7 +23,7 @@ from gsref.report import Check, table, to_json, versions
 from gsref.stability import PATH_NODES, PATH_RTOL, extreme_multipliers, growth, stable_eta, stable_path, thinned
 
 SIZES = {"position_only": (4, 8, 16, 64, 256, 1024), "full": (4, 8)}
-QUICK = {"position_only": (4, 8, 64), "full": ()}
+QUICK = {"position_only": (4, 16), "full": ()}
 STAGES = (("start", 0), ("transition", 0.5), ("late", 0.1))
 
 
@@ -68,13 +68,13 @@ def checks_of(breaking, stable):
     slack = 1 + np.log(30) / np.log(np.median(np.abs(breaking["predicted"].multiplier)))
     found, said, law = breaking["broken"], breaking["predicted"].broken, breaking["law"].broken
     text = f"breaks at step {found}; the law alone predicts {law}"
-    largest = stable["measured"].residual.max()
+    largest, allowed = stable["measured"].residual.max(), stable["predicted"].residual.max()
     return [Check("S1", f"at eta = {breaking['eta']:g} rounding breaks the symmetry of a float64 run as predicted",
                   f"step {said}", text, f"+- {slack:.1f} steps (noise to a factor of 30)",
                   "fails" if found is None or said is None or abs(found - said) > slack else "holds"),
-            Check("S2", f"at the stable rate {stable['eta']:.4g} it does not", "residual stays at rounding",
+            Check("S2", f"at the stable rate {stable['eta']:.4g} it does not", f"residual {allowed:.1g}, to a factor of 30",
                   f"largest residual {largest:.2g} in {stable['measured'].step[-1]} steps",
-                  "exact", "holds" if stable["broken"] is None and largest < 1e-12 else "fails")]
+                  "exact", "holds" if stable["broken"] is None and largest <= 30 * allowed else "fails")]
 
 
 def body(args):
@@ -86,7 +86,7 @@ def body(args):
     points = min(args.points, 10) if args.quick else args.points
     breaking = demonstration(problem, args.eta, 36 if args.quick else 45, points, args.seed)
     progress.show("the run that breaks", 0.4)
-    calm = demonstration(problem, stable, 60 if args.quick else 120, points, args.seed)
+    calm = demonstration(problem, stable, 40 if args.quick else 120, points, args.seed)
     for mode, sizes in (QUICK if args.quick else SIZES).items():
         for D in sizes:
             one = Problem(args.d, D)
