@@ -303,7 +303,9 @@ class ExchangeableGrid:
             count(0.25 if known else 0.15, term.value - before)
             if o > 1:                                      # rho off its mean, or fourth moments of angles, are not in
                 _, _, n_rho, _, n_cosine = ORTHOGONAL[row][o]
-                count((0.25 if n_rho == 1 else 0.1 if n_cosine == 2 else 0.0) / self.law.n, term.value)
+                n, b = self.law.n, self.law.b
+                missing = 0.25 / n + 8 * b * b * n if n_rho == 1 else 0.1 / n + b * b * n if n_cosine == 2 else 0.0
+                count(missing, term.value)
         if len(terms) <= k:
             count(min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0), terms[-1].value)
         return sum(term.value for term in terms), np.linalg.norm(causes, axis=0)
