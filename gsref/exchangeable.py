@@ -32,7 +32,7 @@ RULES = tuple(normal_rule(5 + 2 * l) for l in range(6))
 # (index into RELEVANT, nodes of m, of rho, of rho_r, of the cosine) for T_0, T_1, ..; each row a digit better, with
 # REST[ROW_REST[row]]
 ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
-              ((1, 0, 2, 2, 0), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
+              ((1, 0, 2, 2, 0), (1, 5, 2, 2, 3), (0, 4, 1, 1, 2)),
               ((2, 0, 3, 3, 0), (2, 7, 2, 2, 3), (1, 5, 1, 1, 2), (0, 3, 1, 1, 2)),
               ((3, 0, 4, 4, 0), (3, 7, 3, 3, 3), (1, 5, 2, 2, 2), (0, 4, 1, 1, 2)),
               ((4, 0, 5, 5, 0), (4, 9, 3, 3, 4), (1, 5, 2, 2, 3), (0, 4, 2, 1, 2)),
@@ -293,19 +293,22 @@ class ExchangeableGrid:
             return now.value, 0.5 * gap + 0.1 * _size(gap, scale) * scale + now.rounding
         terms = [self.orthogonal_term(o, row) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
         sizes = [_size(term.value, scale) for term in terms]
-        error = sum(term.rounding for term in terms)
+        causes = [sum(term.rounding for term in terms)]                    # independent: they add up as squares
+
+        def count(share, values):
+            causes.append(share * (np.abs(values) + 0.3 * _size(values, scale) * scale))
         for o, term in enumerate(terms):
             known = o < len(ORTHOGONAL[row - 1])           # a term that is new in this row is taken to be good to 15 %
-            gap = np.abs(term.value - (self.orthogonal_term(o, row - 1).value if known else 0.0))
-            error = error + (0.25 if known else 0.15) * (gap + 0.3 * _size(gap, scale) * scale)
+            before = self.orthogonal_term(o, row - 1).value if known else 0.0
+            count(0.25 if known else 0.15, term.value - before)
             if o > 1:                                      # rho off its mean, or fourth moments of angles, are not in
                 _, _, n_rho, _, n_cosine = ORTHOGONAL[row][o]
-                share = (0.25 if n_rho == 1 else 0.1 if n_cosine == 2 else 0.0) / self.law.n
-                error = error + share * (np.abs(term.value) + 0.3 * sizes[o] * scale)
+                n, b = self.law.n, self.law.b
+                missing = 0.25 / n + 8 * b * b * n if n_rho == 1 else 0.1 / n + b * b * n if n_cosine == 2 else 0.0
+                count(missing, term.value)
         if len(terms) <= k:
-            ratio = min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0)
-            error = error + ratio * (np.abs(terms[-1].value) + 0.3 * sizes[-1] * scale)
-        return sum(term.value for term in terms), error
+            count(min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0), terms[-1].value)
+        return sum(term.value for term in terms), np.linalg.norm(causes, axis=0)
 
 
 def _size(v, scale):
@@ -335,7 +338,7 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
         history.append((worst(value, error), value, error))
         totals = [total for total, _, _ in history]
         parts = [worst(value, part) for part in (found.features, found.fine, found.orthogonal)]
-        wanted = [part > max(rtol, max(parts)) / 3 for part in parts]
+        wanted = [part >= min(max(parts), max(0.6 * rtol, max(parts) / 3)) for part in parts]
         stuck = any(want and now == limit for want, now, limit in zip(wanted, state, limits))
         stalled = len(totals) > 3 and min(totals[-3:]) > 0.5 * totals[-4]
         if totals[-1] <= rtol or not totals[-1] < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:

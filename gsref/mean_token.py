@@ -1,9 +1,9 @@
 """What are loss and velocity when q irrelevant groups are looked at one by one, and the rest stand for their mean?
 
 The integrand of the sparse grid.  Of the `rest` = D - 1 - q groups only the sum y of their features is kept: as keys
-and as queries they are replaced by the measure  rest nu + y x nu,  nu the law of one group and x its feature (the mean of
-their empirical measure, and its part along x).  All sums over keys are then linear in y, outputs are expanded to second
-order in y, and y ~ N(0, rest) is integrated by a rule of its own.  So the result is smooth in q, and exact at rest = 0.
+and as queries they are replaced by the measure  rest nu + y x nu,  nu the law of one group and x its feature (the mean
+of their empirical measure, and its part along x).  All sums over keys are then linear in y, outputs are expanded to
+order ORDER in y, and y ~ N(0, rest) is integrated by a rule of its own.  The result is smooth in q, exact at rest = 0.
 At unit sigma: alpha, a, b stand for alpha sigma, a sigma^2, b sigma^2.  n = d - 1 is the dimension of the orthogonal
 parts w, rho = |w|^2.  Source: derivations/06_quadrature.md.
 

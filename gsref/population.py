@@ -70,7 +70,7 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
     """Loss and velocity of population gradient descent at `order`, as a `Population`.
 
     mode: "full", or "position_only" (W11 stays as it is: velocities of a and b are zero, and a = b = 0 is required).
-    rule: "one_dimensional" (position-only mode, D = 1, or sigma alpha, a, b that leave attention fixed),
+    rule: "one_dimensional" (position-only mode, or D = 1: closed forms),
     "sparse_grid" (full mode, D >= 2), "tensor" (full mode at D = 2, or D = 3 with d <= 2), "rqmc" (full mode, D >= 2),
     or "auto": the cheapest whose own error estimate meets rtol, tried in this order; if none does, the value with the
     smallest error.

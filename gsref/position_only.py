@@ -82,7 +82,7 @@ def position_only(D, alpha, order):
     """Loss, the velocities of (alpha, a, b, m_rr, m_ro, m_oo) with a and b frozen, and the leak, at unit sigma.
 
     Returns two lists of 8 floats: values and absolute errors  [population.2] [population.3].  `order` gives the scores
-    m_rr, m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega and the integrals I, J, K
+    m_rr, m_ro, m_oo.  With k = D - 1, tau = B sqrt(k), omega = hypot(T, tau), beta = |alpha| omega, integrals I, J, K:
 
         loss    = I + beta (1 - T/omega)/sqrt(2 pi)
         C1      = E c m_r = (1 - T/omega)/sqrt(2 pi) + (T/omega) J,      E c m_o = -alpha B K

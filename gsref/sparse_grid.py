@@ -1,8 +1,8 @@
 """Which nodes and weights integrate a symmetric function of many independent, equally distributed variables?
 
 A Smolyak rule over k variables ("tokens"), summed by orbits: a symmetric function takes one value on all arrangements
-of a multiset of nodes, so that one evaluation a multiset is enough.  The number of multisets depends on the level alone,
-not on k.  This module knows no model.  Source: derivations/06_quadrature.md.
+of a multiset of nodes, so that one evaluation a multiset is enough.  The number of multisets depends on the level
+alone, not on k.  This module knows no model.  Source: derivations/06_quadrature.md.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""300 points at which error estimates are judged, and references for them: `python -m tests.honest` writes the file.
+"""300 points at which error estimates are judged, and references for them: `python tests/honest.py` writes the file.
 
 A third on paths of training (moved by 5 %), a third off them, a third on the hard side: large s_irr, large |a|, gaps of
 either sign up to 5000.  A reference is the best of three much finer evaluations by different rules, with its own error.

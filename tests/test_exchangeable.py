@@ -9,7 +9,7 @@ from gsref import OrderParameters, Problem, population
 from gsref.exchangeable import COMPLETE, ORTHOGONAL, ExchangeableGrid, angle_rule
 from gsref.population import reduced_law, velocity_scales
 from gsref.position_only import position_only
-from tests.honest import PATHS
+from honest import PATHS
 
 
 def grid(d, D, order):

@@ -1,5 +1,6 @@
 """Loss and velocity in expectation: every rule against the others, against sampling, and against another integral."""
 
+import honest
 import numpy as np
 import pytest
 from scipy.integrate import dblquad
@@ -8,7 +9,6 @@ from scipy.special import expit
 from gsref import OrderParameters, Problem, loss_and_gradient, population
 from gsref.order import position_scores
 from gsref.population import velocity_scales
-from tests import honest
 
 # (d, D, sigma, relevant), order: generic points of every size, weak and strong attention, both signs of a and b
 POINTS = [
@@ -143,7 +143,7 @@ def judged(points):
 
 @pytest.mark.derives("quad.9")
 def test_errors_are_honest():
-    """30 of the 300 points of `tests.honest`: at most 3 beyond the estimate (binomial, 5 % each: 6 % false alarms if
+    """30 of the 300 points of `honest`: at most 3 beyond the estimate (binomial, 5 % each: 6 % false alarms if
     the estimate were only just a 95 % bound, it is much better), none beyond three times it."""
     found = judged(range(5, honest.POINTS, 10))
     assert np.sum(found > 1) <= 3 and np.all(found <= 3), dict(zip(range(5, honest.POINTS, 10), found))
