@@ -83,8 +83,8 @@ def body(args):
     problem = Problem(args.d, GROUPS)
     stable = stable_eta(problem, seed=args.seed)
     progress.show("stable rate at D = 8", 0.2)
-    points = min(args.points, 10) if args.quick else args.points
-    breaking = demonstration(problem, args.eta, 36 if args.quick else 45, points, args.seed)
+    points = min(args.points, 16) if args.quick else args.points
+    breaking = demonstration(problem, args.eta, 45, points, args.seed)
     progress.show("the run that breaks", 0.4)
     calm = demonstration(problem, stable, 40 if args.quick else 120, points, args.seed)
     for mode, sizes in (QUICK if args.quick else SIZES).items():

@@ -191,8 +191,8 @@ def stable_eta(problem, mode="full", margin=0.95, seed=0):
     raise ArithmeticError(f"stable_eta: no rate confirmed itself after 8 paths (last {eta:g})")
 
 
-def curvature_path(problem, eta, mode, rows=24):
-    """About `rows` states of the path at `eta`, evenly spread in mean attention and in log step, (n, 6)."""
+def curvature_path(problem, eta, mode, rows=20):
+    """At most `rows` states of the path at `eta`, evenly spread in mean attention and in log step, (n, 6)."""
     path = stable_path(problem, eta, mode)
     in_time = np.searchsorted(path.step, np.geomspace(1, max(path.step[-1], 2), rows // 2))
     in_leak = [np.argmin(np.abs(path.leak - leak)) for leak in np.linspace(path.leak[-1], path.leak[0], rows // 2)]
@@ -202,5 +202,5 @@ def curvature_path(problem, eta, mode, rows=24):
 
 def _steepest(problem, order, mode, seed):
     """Upper end of the largest curvature off the manifold."""
-    blocks = second_derivative(problem, order, mode, rtol=2e-2, max_nodes=2**14, seed=seed)
+    blocks = second_derivative(problem, order, mode, rtol=3e-2, max_nodes=2**12, seed=seed)
     return max(block.curvatures[-1] for block in blocks)
