@@ -35,14 +35,7 @@ class LearningRate:
         return self.text == "stable"
 
     def at(self, problem):
-        """eta for this problem."""
-        return stable_rate(problem) if self.stable else self.factor * float(problem.D) ** self.power
-
-
-def stable_rate(problem):
-    """Half of the largest learning rate at which no step can multiply a perturbation of v2 by less than -1.
-
-    The multiplier of v2 is 1 - eta kappa E[s'(f) T-weights] with E[s'] <= 1/4 and weights <= D^2, so that
-    eta < 16/(D^2 (D + 1)) suffices at every stage; half of it leaves the multiplier at or above 0.
-    """
-    return 8 / (problem.D**2 * (problem.D + 1))
+        """eta for this problem.  ValueError for `stable`, which takes the path: `stability.stable_eta`."""
+        if self.stable:
+            raise ValueError("stable: has no law in D, expected a call of stability.stable_eta")
+        return self.factor * float(problem.D) ** self.power

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from gsref import theorem1
+from gsref import stability, theorem1
 from gsref.attention import attention_law, mean_attention
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
                             output_folder, positive_option, run)
@@ -58,9 +58,9 @@ def parser():
     return parse
 
 
-def follow(args, problem, mode, target, resumed, save, progress):
+def follow(args, problem, eta, mode, target, resumed, save, progress):
     """The trajectory of one problem until its loss is `target`, from the rows of `resumed` if there are any."""
-    eta, saved, latest = args.eta.at(problem), [time.monotonic()], [None]
+    saved, latest = [time.monotonic()], [None]
 
     def callback(step, order, found):
         progress(step, found.loss, target)
@@ -109,6 +109,7 @@ def paths(args, progress):
     rows, runs = plan(args), []
     for k, (mode, D, target) in enumerate(rows):
         problem, prefix = Problem(args.d, D, args.sigma), f"{mode}_D{D}/"
+        eta = stability.stable_eta(problem, mode, seed=args.seed) if args.eta.stable else args.eta.at(problem)
         mine = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
         resumed = Trajectory.from_arrays(mine) if mine else None
 
@@ -116,10 +117,10 @@ def paths(args, progress):
             kept.update({prefix + key: value for key, value in path.arrays().items()})
             checkpoint.save(kept)
         done = resumed is not None and resumed.loss[-1] <= target
-        path = resumed if done else follow(args, problem, mode, target, resumed, save,
+        path = resumed if done else follow(args, problem, eta, mode, target, resumed, save,
                                            lambda *state: progress.step(k, len(rows), f"{mode} D = {D}", *state))
         save(path)
-        runs.append(theorem1.Run(problem, mode, args.eta, args.eta.at(problem), path))
+        runs.append(theorem1.Run(problem, mode, args.eta, eta, path))
     return runs, checkpoint
 
 
@@ -157,11 +158,16 @@ def body(args):
     main, laws_of_D = runs[:len(args.D)], runs[len(args.D):]
     laws = [quantiles(r, 6 if args.quick else 12, args.seed) for r in main]
     checks = theorem1.checks(main, args.eps, args.seed, [law[1][-1] for law in laws])
+    stable = None if args.quick else max((r for r in main if r.problem.D <= 64), key=lambda r: r.problem.D, default=None)
+    lines = stability.describe(stable.problem, stable.trajectory, stable.eta, stable.mode, args.seed) if stable else []
+    checks[0] = replace(checks[0], details=checks[0].details | {"stability": lines})
     if laws_of_D:
         checks += [replace(check, id=f"{check.id}/position-only")
                    for check in theorem1.scaling_checks(laws_of_D, LAW_EPS)]
     progress.line.close()
     print(table(checks))
+    if lines:
+        print(f"\nA1, is the symmetric path stable?  (D = {stable.problem.D}, eta = {stable.eta:.4g})", *lines, sep="\n  ")
     write_outputs(args, main, laws_of_D, laws, checks)
     checkpoint.remove()
     print(f"\nwritten to {args.out}: report.json, trajectory.npz, pictures")

@@ -20,3 +20,5 @@ def test_anything_else_is_refused(text):
 
 def test_text_is_kept():
     assert LearningRate.parse(" 0.5/D ").text == "0.5/D" and LearningRate.parse("stable").stable
+    with pytest.raises(ValueError, match="stability.stable_eta"):
+        LearningRate.parse("stable").at(Problem(2, 3))
