@@ -40,7 +40,8 @@ def parser():
                    lambda D: 2 <= D[0] and D[-1] <= 65536)
     losses = option(lambda text: sorted({float(part) for part in text.split(",")}, reverse=True),
                     "numbers between 0 and 0.69, as in 0.1,0.01", lambda eps: 0 < eps[-1] and eps[0] < 0.69)
-    parse.add_argument("--d", type=integer_option(1, 4096), default=4, metavar="N", help="features a group (default 4)")
+    parse.add_argument("--d", type=integer_option(1, 4096), default=None, metavar="N",
+                       help="features a group (default 4; --quick: 1)")
     parse.add_argument("--D", type=sizes, default=None, metavar="LIST", help="numbers of groups (default 4,6,8)")
     parse.add_argument("--eps", type=losses, default=None, metavar="LIST",
                        help="losses whose times are tabulated; a run goes on to the smallest (default 0.1,0.03,0.01)")
@@ -149,7 +150,8 @@ def quantiles(run, per_decade, seed):
 
 
 def body(args):
-    args.D = args.D or ([2, 3, 4] if args.quick else [4, 6, 8])
+    args.d = args.d or (1 if args.quick else 4)
+    args.D = args.D or ([4, 6] if args.quick else [4, 6, 8])
     args.eps = args.eps or ([0.1] if args.quick else [0.1, 0.03, 0.01])
     args.laws = () if args.quick or args.mode != "full" else LAW_SIZES
     output_folder(args.out)
