@@ -203,12 +203,11 @@ def working_type(dtype, *arrays):
     if dtype is None:
         return np.dtype(np.float32 if all(getattr(a, "dtype", None) == np.float32 for a in arrays) else np.float64)
     try:
-        kind = np.dtype(dtype)
+        if np.dtype(dtype).name in ("float32", "float64"):
+            return np.dtype(dtype)
     except TypeError:
-        kind = None
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype: got {dtype!r}, expected float32 or float64")
-    return kind
+        pass
+    raise ValueError(f"dtype: got {dtype!r}, expected float32 or float64")
 
 
 def _flat(sums):

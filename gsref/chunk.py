@@ -9,6 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 
+HUGE = {4: 1e8, 8: 1e100}      # largest sum of exponentials taken without a shift, by the bytes of a number
+MARGIN = {4: 1e18, 8: 1e120}   # c and c u must exceed the smallest normal number by that, so that c / Z keeps its digits
+
+
 class Extreme(ArithmeticError):
     """The chunk holds NaN, inf, or numbers whose products leave the range: the plain formulas have to decide."""
 
@@ -65,11 +69,11 @@ def scores(part, X, work, out):
 def exponentials(A, E, ones):
     """E = exp(A - shift), one each, and its sums Z over keys.  Extreme if a score is not finite.
 
-    No shift is needed while every E is a normal number and every Z finite, since E / Z does not depend on it; the
-    shift costs more than the exponential.  Otherwise each column is shifted by its own largest score.
+    No shift is needed while every E is a normal number and every Z of moderate size, since E / Z does not depend on
+    it; the shift costs more than the exponential.  Otherwise each column is shifted by its own largest score.
     """
     m, D, _ = A.shape
-    tiny, huge = 1e4 * np.finfo(A.dtype).tiny, 1e-4 * np.finfo(A.dtype).max
+    tiny, huge = 1e4 * np.finfo(A.dtype).tiny, HUGE[A.dtype.itemsize]
     np.exp(A, out=E)
     Z = (E.reshape(m * D, D) @ ones[:D]).reshape(m, D)
     if not (E.min() > tiny and Z.max() < huge):            # `not >`: NaN comes here too
@@ -145,6 +149,9 @@ def loss_and_gradient(part, X, y, weights, work):
         E, Z, u, ubar, f, alike = forward(part, X, work)
         loss, s = factors(y * f)
         c = -y * s * weights
+        least, largest = MARGIN[c.itemsize] * np.finfo(c.dtype).tiny, np.abs(u).max()
+        if min(1, largest or 1) * np.abs(c).max() < least:             # the whole chunk would come near underflow
+            raise Extreme
         left, right, A = work.left[:m], work.right[:m], work.A[:m]
         scale = np.divide(c[:, None], Z, out=left[:, 0])                       # c / Z_j
         np.negative(scale * ubar, out=left[:, 1])
