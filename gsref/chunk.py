@@ -19,7 +19,10 @@ class Extreme(ArithmeticError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """(v, W) with the shared positions multiplied in: A[n, j, i] = L_nj . x_i + x_j . K_i + M[j, i],  L_nj = W11 x_j + Q_j."""
+    """(v, W) with the shared positions multiplied in.
+
+    A[n, j, i] = L_nj . x_i + x_j . K_i + M[j, i],  L_nj = W11 x_j + Q_j
+    """
 
     v1: np.ndarray
     u2: np.ndarray             # P v2
@@ -105,7 +108,7 @@ def factors(t):
 
 
 def sums(T, C, X, work):
-    """sum_n of T_i z_i and C[j, i] z_i z_j^T but for the products with P, which are common, as one vector  [batch.2]."""
+    """sum_n of T_i z_i and of C[j, i] z_i z_j^T, but for the common products with P: six arrays  [batch.2]."""
     m, D, d = X.shape
     rows, ones = X.reshape(m * D, d), work.ones[:m]
     K = np.matmul(C, X, out=work.L[:m])

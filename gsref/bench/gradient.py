@@ -155,7 +155,8 @@ def main(argv):
     for row, ratio in zip(rows, compared):
         flops, exps, size = counts(*row["shape"])
         bound = flops / dgemm + exps / exp
-        print(f"(n, d, D) = {tuple(row['shape'])}: {flops / 1e6:.0f} Mflop, {exps / 1e6:.2f} M exp, {size / 1e6:.1f} MB read")
+        print(f"(n, d, D) = {tuple(row['shape'])}: {flops / 1e6:.0f} Mflop, {exps / 1e6:.2f} M exp, "
+              f"{size / 1e6:.1f} MB read")
         for name, median in sorted(row["medians"].items(), key=lambda item: item[1]):
             share = f"  {bound / median:4.0%} of dgemm and exp" if name == "gsref, 1 thread" else ""
             print(f"  {name:28s} {1e3 * median:9.3f} ms   difference {row['differences'][name]:.0e}{share}")
