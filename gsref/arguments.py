@@ -49,11 +49,25 @@ def choice(name, value, allowed):
 
 
 def real_array(name, value, shape):
-    """`value` as a finite float64 array.
+    """`value` as a finite float64 array, `shape` as in `shaped`.
 
-    `shape` is a tuple of ints (that length) and strings (any length >= 1, the string is its name in messages).
     TypeError for complex, object, string, boolean or masked arrays; ValueError for a wrong shape, an empty axis, NaN or
     inf.
+    """
+    array = shaped(name, value, shape)
+    with np.errstate(over="ignore"):                   # a wider float beyond float64 becomes inf: refused below
+        array = np.asarray(array, dtype=np.float64)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name}: got {array[where]} at index {where}, expected finite numbers")
+    return array
+
+
+def shaped(name, value, shape):
+    """`value` as an array of real numbers, neither converted nor searched for NaN.
+
+    `shape` is a tuple of ints (that length) and strings (any length >= 1, the string is its name in messages).
     """
     if isinstance(value, np.ma.MaskedArray):           # asarray would drop the mask and use what it hides
         raise TypeError(f"{name}: got a masked array, expected an ordinary array")
@@ -68,22 +82,20 @@ def real_array(name, value, shape):
     if not fits:
         empty = " (an empty axis)" if 0 in array.shape else ""
         raise ValueError(f"{name}: got shape {array.shape}{empty}, expected {_shape_text(shape)}")
-    with np.errstate(over="ignore"):                   # a wider float beyond float64 becomes inf: refused below
-        array = np.asarray(array, dtype=np.float64)
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name}: got {array[where]} at index {where}, expected finite numbers")
     return array
 
 
-def finite(name, array):
-    """A computed `array` if it is finite, else OverflowError: the arguments were finite, their products are not."""
+def finite(name, array, before=0):
+    """A computed `array` if it is finite, else OverflowError: the arguments were finite, their products are not.
+
+    `before`: the first axis is the end of a longer one, with that many entries before.
+    """
     bad = ~np.isfinite(array)
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        first, *rest = (int(i) for i in np.argwhere(bad)[0])
+        where = (before + first, *rest)
         raise OverflowError(f"{name}: overflow at index {where}, expected arguments whose products stay below "
-                            f"{np.finfo(np.float64).max:.2g}")
+                            f"{np.finfo(array.dtype).max:.2g}")
     return array
 
 

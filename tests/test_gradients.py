@@ -7,9 +7,9 @@ import pytest
 from hypothesis import event, example, given, settings, strategies as st
 
 from cases import BLOCKS, Case, blocks, cases, failures, make, margin_error, scales
-from gsref import gradients, loss_and_gradient, model
+from gsref import gradients, model
 from gsref.differences import complex_step, richardson, taylor_slope
-from gsref.gradients import query_key_gradient, score_gradient, value_gradient
+from gsref.gradients import loss_and_gradient, query_key_gradient, score_gradient, value_gradient
 from gsref.model import _attention, _loss, _scores, _values, logistic_factor
 from gsref.problem import positions
 from reference import reference

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cases import cases, make
-from gsref import forward, loss_and_gradient
+from gsref import forward
+from gsref.gradients import loss_and_gradient
 from gsref.model import _attention, _logit, _scores, _values, logistic_factor, logistic_loss, loss
 
 EPS = np.finfo(float).eps

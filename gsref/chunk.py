@@ -1,0 +1,167 @@
+"""What does one chunk of samples add to the loss and its gradient?  The closed forms, arranged for speed.
+
+Shapes: X (m, D, d); A, E, S, G, C (m, D, D) with axes sample, *query j, key i* (transposed against `model`, so that
+sums over keys run along memory); u, ubar, Z, T (m, D); t, c (m,).  Source: derivations/11_second_order.md.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+HUGE = {4: 1e8, 8: 1e100}      # largest sum of exponentials taken without a shift, by the bytes of a number
+MARGIN = {4: 1e18, 8: 1e120}   # c and c u must exceed the smallest normal number by that, so that c / Z keeps its digits
+
+
+class Extreme(ArithmeticError):
+    """The chunk holds NaN, inf, or numbers whose products leave the range: the plain formulas have to decide."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """(v, W) with the shared positions multiplied in.
+
+    A[n, j, i] = L_nj . x_i + x_j . K_i + M[j, i],  L_nj = W11 x_j + Q_j
+    """
+
+    v1: np.ndarray
+    u2: np.ndarray             # P v2
+    W11T: np.ndarray
+    Q: np.ndarray              # P W12^T
+    KT: np.ndarray             # (P W21)^T
+    M: np.ndarray              # P W22^T P^T
+
+
+def prepare(v, W, P, d, dtype):
+    """The `Prepared` of (v, W) in `dtype`; C order, which the products below need to be fast."""
+    W11, W12, W21, W22 = W[:d, :d], W[:d, d:], W[d:, :d], W[d:, d:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = v[:d], P @ v[d:], W11.T, P @ W12.T, (P @ W21).T, (P @ W22 @ P.T).T
+        return Prepared(*(np.ascontiguousarray(part, dtype=dtype) for part in parts))
+
+
+class Workspace:
+    """Arrays that the chunks of one thread share, so that none is allocated twice."""
+
+    def __init__(self, m, D, d, dtype):
+        self.A, self.E = np.empty((2, m, D, D), dtype)
+        self.L = np.empty((m, D, d), dtype)
+        self.XT = np.empty((m, d, D), dtype)
+        self.large = np.empty((m, D, D), bool)
+        self.left, self.right = np.ones((2, m, 2, D), dtype)
+        self.ones = np.ones(max(m, D), dtype)
+
+
+def scores(part, X, work, out):
+    """A, without any sum over samples in it."""
+    m, D, d = X.shape
+    rows, L, XT, scratch = X.reshape(m * D, d), work.L[:m], X.transpose(0, 2, 1), work.E[:m]
+    if d <= 2 * D:                             # BLAS multiplies by a transposed right factor at half speed
+        XT = work.XT[:m]
+        np.copyto(XT, X.transpose(0, 2, 1))
+    np.matmul(rows, part.W11T, out=L.reshape(m * D, d))
+    L = L.reshape(m, D * d)
+    np.add(L, part.Q.ravel(), out=L)
+    np.matmul(L.reshape(m, D, d), XT, out=out)
+    np.matmul(rows, part.KT, out=scratch.reshape(m * D, D))
+    np.add(out, scratch, out=out)
+    flat = out.reshape(m, D * D)
+    np.add(flat, part.M.ravel(), out=flat)
+
+
+def exponentials(A, E, ones):
+    """E = exp(A - shift), one each, and its sums Z over keys.  Extreme if a score is not finite.
+
+    No shift is needed while every E is a normal number and every Z of moderate size, since E / Z does not depend on
+    it; the shift costs more than the exponential.  Otherwise each column is shifted by its own largest score.
+    """
+    m, D, _ = A.shape
+    tiny, huge = 1e4 * np.finfo(A.dtype).tiny, HUGE[A.dtype.itemsize]
+    np.exp(A, out=E)
+    Z = (E.reshape(m * D, D) @ ones[:D]).reshape(m, D)
+    if not (E.min() > tiny and Z.max() < huge):            # `not >`: NaN comes here too
+        if not np.isfinite(A).all():
+            raise Extreme
+        np.exp(A - A.max(axis=2, keepdims=True), out=E)
+        Z = (E.reshape(m * D, D) @ ones[:D]).reshape(m, D)
+    return Z
+
+
+def restore_dominating(G, S, bound, large, ones):
+    """In place: entries of keys with more than half of a query's attention, from the sum of the others  [batch.1].
+
+    `S > bound` marks them.  There u_i - ubar_j cancels, and there alone; columns of G sum to zero.
+    """
+    D = G.shape[2]
+    np.greater(S, bound, out=large)
+    if large.any():
+        at = np.flatnonzero(large)             # one key a query at most
+        flat = G.reshape(-1)
+        flat[at] = 0
+        flat[at] = -(G.reshape(-1, D) @ ones[:D])[at // D]
+
+
+def factors(t):
+    """log(1 + e^-t) and s(-t) from one exponential, in the range of `t`'s type."""
+    e = np.exp(-np.abs(t))
+    return np.log1p(e) + np.maximum(-t, 0), np.where(t < 0, 1, e) / (1 + e)
+
+
+def sums(T, C, X, work):
+    """sum_n of T_i z_i and of C[j, i] z_i z_j^T, but for the common products with P: six arrays  [batch.2]."""
+    m, D, d = X.shape
+    rows, ones = X.reshape(m * D, d), work.ones[:m]
+    K = np.matmul(C, X, out=work.L[:m])
+    return [T.reshape(m * D) @ rows, ones @ T, K.reshape(m * D, d).T @ rows, ones @ K.reshape(m, D * d),
+            C.reshape(m * D, D).T @ rows, ones @ C.reshape(m, D * D)]
+
+
+def gradient_blocks(parts, P, d):
+    """dv, dW of the summed `parts` of `sums`: the products with P, once for all samples."""
+    D = len(P)
+    v1, T, W11, K, Y, C = np.split(parts, np.cumsum([d, D, d * d, D * d, D * d]))
+    dW = np.empty((d + D, d + D))
+    dW[:d, :d] = W11.reshape(d, d)
+    dW[:d, d:] = K.reshape(D, d).T @ P
+    dW[d:, :d] = P.T @ Y.reshape(D, d)
+    dW[d:, d:] = P.T @ C.reshape(D, D).T @ P
+    return np.concatenate([v1, P.T @ T]), dW
+
+
+def forward(part, X, work):
+    """E (in `work`), Z, u, ubar and f of a chunk; Extreme if anything is not finite."""
+    m, D, d = X.shape
+    rows, A, E, u = X.reshape(m * D, d), work.A[:m], work.E[:m], work.right[:m, 0]
+    if not np.isfinite(np.vdot(rows, rows)):               # also when squares overflow: the plain formulas will see
+        raise Extreme
+    scores(part, X, work, out=A)
+    Z = exponentials(A, E, work.ones)
+    np.add((rows @ part.v1).reshape(m, D), part.u2, out=u)
+    alike = (u == u[:, :1]).all(axis=1)                    # equal values: G is exactly zero, see below
+    ubar = np.matmul(E, u[:, :, None])[:, :, 0] / Z
+    f = ubar @ work.ones[:D]
+    if not np.isfinite(f).all():
+        raise Extreme
+    return E, Z, u, ubar, f, alike
+
+
+def loss_and_gradient(part, X, y, weights, work):
+    """The sums of a chunk: loss, then those of `sums`, a list of arrays  [batch.3]."""
+    m, D, d = X.shape
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        E, Z, u, ubar, f, alike = forward(part, X, work)
+        loss, s = factors(y * f)
+        c = -y * s * weights
+        least, largest = MARGIN[c.itemsize] * np.finfo(c.dtype).tiny, np.abs(u).max()
+        if min(1, largest or 1) * np.abs(c).max() < least:             # the whole chunk would come near underflow
+            raise Extreme
+        left, right, A = work.left[:m], work.right[:m], work.A[:m]
+        scale = np.divide(c[:, None], Z, out=left[:, 0])                       # c / Z_j
+        np.negative(scale * ubar, out=left[:, 1])
+        T = np.matmul(scale[:, None, :], E)[:, 0]
+        if alike.any():
+            left[alike] = 0
+        C = np.matmul(left.transpose(0, 2, 1), right, out=A)                   # c / Z_j (u_i - ubar_j)
+        C *= E
+        restore_dominating(C, E, 0.5 * Z[:, :, None], work.large[:m], work.ones)
+        return [loss @ weights, *sums(T, C, X, work)]
