@@ -52,7 +52,8 @@ def _to_grid(x, bits, least, largest):
         return x
     exponent = np.frexp(x)[1]                                     # |x| in [2^(e-1), 2^e)
     quantum = np.maximum(exponent, least + 1) - bits              # below 2^least the grid stops getting finer
-    rounded = np.ldexp(np.rint(np.ldexp(x, -quantum)), quantum)
+    with np.errstate(over="ignore"):                              # near the end of float64 the result is inf, as it should be
+        rounded = np.ldexp(np.rint(np.ldexp(x, -quantum)), quantum)
     return np.where(np.abs(rounded) > largest, np.copysign(np.inf, x), rounded)
 
 

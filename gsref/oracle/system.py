@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Callable
 
-from gsref.oracle import cases, reference, tolerance
+import gsref.oracle.cases as cases
+import gsref.oracle.reference as reference
+import gsref.oracle.tolerance as tolerance
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gsref.arguments import instance, integer, real
 from gsref.files import write_text
-from gsref.oracle import render
+import gsref.oracle.render as render
 from gsref.oracle.compare import FAIL, INCONCLUSIVE, PASS, Comparison, compare
 from gsref.oracle.diagnose import Evidence, diagnose
 from gsref.oracle.guards import call

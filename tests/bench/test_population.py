@@ -8,7 +8,7 @@ from gsref.bench.__main__ import main
 
 
 def test_names_are_dispatched(capsys):
-    assert main(["nothing"]) == 2 and "expected one of population" in capsys.readouterr().err
+    assert main(["nothing"]) == 2 and "expected one of gradient, population" in capsys.readouterr().err
     assert main([]) == 2
 
 
