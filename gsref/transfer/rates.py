@@ -6,13 +6,13 @@ Source: derivations/09_transfer.md.
 """
 
 import numpy as np
-from scipy.special import expit, log_ndtr, ndtr, owens_t, softmax, logsumexp
+from scipy.special import expit, log_ndtr, logsumexp, ndtr, owens_t
 
 from gsref.arguments import instance, integer, real_array
 from gsref.model import _attention, _scores, _values
 from gsref.transfer.task import DownstreamTask
 
-REACH, INTERVALS, BISECTIONS = 9.0, 24, 50     # beyond 9 standard deviations there is 1e-18 of the mass
+REACH, INTERVALS, BISECTIONS = 9.0, 24, 36     # beyond 9 standard deviations there is 1e-18 of the mass
 
 
 def linear_error(task, w):
@@ -31,7 +31,8 @@ def linear_error(task, w):
     across = np.linalg.norm(rest)
     if along == 0 and across == 0:
         raise ValueError("w: got zero, expected a predictor that depends on the data")
-    error = 4 * np.finfo(float).eps
+    if task.margin > 37:
+        raise ValueError(f"task: got the margin {task.margin:g}, expected <= 37 (float64 has no normal tail beyond)")
     if across == 0:
         return float(along < 0), 0.0
     a, h = abs(along) / across, task.margin
@@ -41,67 +42,84 @@ def linear_error(task, w):
         value = 0.5 - owens_t(h, a) / ndtr(-h)
     else:                                      # the same by T(h, a) + T(ah, 1/a): a small value keeps its digits
         value = (owens_t(a * h, 1 / a) - (ndtr(h) - 0.5) * ndtr(-a * h)) / ndtr(-h)
-    return float(value if along >= 0 else 1 - value), error / (ndtr(-h) if h > 0 else 1.0)
+    # the special functions are right to a few units in the last place of numbers of size ndtr(-h) or 1/2
+    return float(value if along >= 0 else 1 - value), 4 * np.finfo(float).eps * float(0.5 / ndtr(-h))
 
 
 def attention_error(task, v, W, n, rng):
-    """Error of the attention model (v, W) on a Gaussian task, as (value, standard error)  [transfer.6].
+    """Error of the attention model (v, W) on a Gaussian task, as (value, standard error); see `attention_errors`."""
+    value, error = attention_errors(task, np.asarray(v)[None], np.asarray(W)[None], n, rng)
+    return float(value[0]), float(error[0])
+
+
+def attention_errors(task, v, W, n, rng):
+    """Errors of B attention models v (B, d+D), W (B, d+D, d+D) on a Gaussian task: (values, errors), (B,)  [transfer.6].
 
     Given everything but s = <x_r, v~*>, the set of s on which the model is wrong is a union of intervals whose ends are
     zeros of f(s); its conditional normal probability is exact once the zeros are known.  They are bracketed on a grid
     of s and bisected.  The mean over `n` draws of the rest has a standard error that shrinks with the value itself; the
     difference from a grid of twice the spacing (an interval with two zeros is not seen) is added to it.
+    Raises TypeError or ValueError, naming the argument.
     """
     instance("task", task, DownstreamTask)
     if task.law != "gaussian":
         raise ValueError(f"task: got the {task.law} law, expected gaussian (use sampled_error)")
-    d, D, n = task.d, task.D, integer("n", n, 2)
-    v, W = real_array("v", v, (d + D,)), real_array("W", W, (d + D, d + D))
-    logit = _LogitAlongLabel(task, v, W, instance("rng", rng, np.random.Generator).standard_normal((n, D, d)))
+    size, n = task.d + task.D, integer("n", n, 2)
+    v, W = real_array("v", v, ("B", size)), real_array("W", W, (len(v), size, size))
+    rng = instance("rng", rng, np.random.Generator)
+    logit = _LogitAlongLabel(task, v, W, rng.standard_normal((len(v), n, task.D, task.d)))
     grid = task.margin + REACH * np.linspace(0.0, 1.0, INTERVALS + 1)
-    fine = coarse = 0.0
+    fine, coarse = np.zeros(len(v) * n), np.zeros(len(v) * n)
     for y in (1.0, -1.0):
-        f = y * logit(y * np.broadcast_to(grid, (n, len(grid))))
-        fine = fine + _wrong_mass(lambda rows, s: y * logit(y * s, rows), f, grid) / 2
-        coarse = coarse + _wrong_mass(lambda rows, s: y * logit(y * s, rows), f[:, ::2], grid[::2]) / 2
-    return float(fine.mean()), float(fine.std(ddof=1) / np.sqrt(n) + abs(fine.mean() - coarse.mean()))
+        f = y * logit(y * grid)
+        fine += _wrong_mass(lambda rows, s: y * logit(y * s, rows), f, grid) / 2
+        coarse += _wrong_mass(lambda rows, s: y * logit(y * s, rows), f[:, ::2], grid[::2]) / 2
+    fine, coarse = fine.reshape(-1, n), coarse.reshape(-1, n)
+    return fine.mean(axis=1), fine.std(axis=1, ddof=1) / np.sqrt(n) + np.abs((fine - coarse).mean(axis=1))
 
 
 class _LogitAlongLabel:
-    """f as a function of s = <x_r, v~*>, everything else of n samples being fixed  [transfer.7].
+    """f as a function of s = <x_r, v~*>, everything else of a sample being fixed  [transfer.7].
 
     s enters the scores A[r, j] and A[i, r] linearly and A[r, r] quadratically; all other scores are computed once.
+    Rows are the samples X (B, n, D, d) of all models, B n of them.
     """
 
     def __init__(self, task, v, W, X):
-        P, r, e = task.problem.positions, task.relevant, np.zeros(len(v))
-        n, D, d = X.shape
-        self.r, e[:d] = r, task.direction
-        X[:, r] -= np.multiply.outer(X[:, r] @ task.direction, task.direction)
+        r, self.r = task.relevant, task.relevant
+        X[:, :, r] -= np.multiply.outer(X[:, :, r] @ task.direction, task.direction)
+        columns = zip(*(self._fixed_part(task, *model) for model in zip(v, W, X)))
+        (self.L, self.mean, self.A_r, self.A_r_slope, self.A_q, self.A_q_slope, self.A_rr_curve, self.u,
+         self.u_slope) = (np.concatenate(part) for part in columns)
+
+    @staticmethod
+    def _fixed_part(task, v, W, X):
+        P, r, (n, D, d) = task.problem.positions, task.relevant, X.shape
+        e = np.zeros(len(v))
+        e[:d] = task.direction
         A, u, others = _scores(W, X, P), _values(v, X, P), np.arange(D) != r
-        We, eW = W @ e, e @ W
-        # columns of irrelevant queries: log-sum and mean over irrelevant keys, and the line of the relevant key
-        rest = A[:, others][:, :, others]
-        self.L = logsumexp(rest, axis=1)
-        self.mean = np.einsum("nij,ni->nj", _attention(rest), u[:, others]) if D > 1 else np.zeros((n, 0))
-        self.A_r, self.A_r_slope = A[:, r, others], (X @ eW[:d] + P @ eW[d:])[:, others]
-        # column of the relevant query
-        self.A_q, self.A_q_slope = A[:, :, r].copy(), X @ We[:d] + P @ We[d:]
-        self.A_q_slope[:, r] += (X @ eW[:d] + P @ eW[d:])[:, r]
-        self.A_rr_curve = e @ We
-        self.u, self.u_slope = u, v @ e
+        rest = A[:, others][:, :, others]      # columns of irrelevant queries: log-sum and mean over irrelevant keys
+        mean = np.einsum("nij,ni->nj", _attention(rest), u[:, others]) if D > 1 else np.zeros((n, 0))
+        L = logsumexp(rest, axis=1) if D > 1 else np.zeros((n, 0))
+        as_query, as_key = W @ e, e @ W
+        up, down = X @ as_key[:d] + P @ as_key[d:], X @ as_query[:d] + P @ as_query[d:]
+        down[:, r] += up[:, r]
+        return (L, mean, A[:, r, others], up[:, others], A[:, :, r], down, np.full(n, e @ as_query), u,
+                np.full(n, v @ e))
 
     def __call__(self, s, rows=slice(None)):
-        """f at s (m, k) for the samples `rows` (m of them)."""
-        s = s[:, :, None]
-        u_r = self.u[rows, None, self.r, None] + self.u_slope * s
-        S = expit(self.A_r[rows, None] + self.A_r_slope[rows, None] * s - self.L[rows, None])
+        """f at s, (k,) or (m, k), for the samples `rows` (m of them); shape (m, k)."""
+        s = np.atleast_2d(s)[:, :, None]
+        u, slope = self.u[rows, None], self.u_slope[rows, None]
+        u_r = u[:, :, self.r] + slope * s[:, :, 0]
         mean = self.mean[rows, None]
-        f = (mean + S * (u_r - mean)).sum(axis=2)
+        S = expit(self.A_r[rows, None] + self.A_r_slope[rows, None] * s - self.L[rows, None])
+        f = (mean + S * (u_r[:, :, None] - mean)).sum(axis=2)
         A = self.A_q[rows, None] + self.A_q_slope[rows, None] * s
-        A[:, :, self.r] += self.A_rr_curve * s[:, :, 0]**2
-        S = softmax(A, axis=2)
-        return f + np.einsum("mki,mi->mk", S, self.u[rows]) + S[:, :, self.r] * self.u_slope * s[:, :, 0]
+        A[:, :, self.r] += self.A_rr_curve[rows, None] * s[:, :, 0]**2
+        E = np.exp(A - A.max(axis=2, keepdims=True))
+        top = np.einsum("mki,mi->mk", E, u[:, 0]) + E[:, :, self.r] * slope * s[:, :, 0]
+        return f + top / E.sum(axis=2)
 
 
 def _wrong_mass(f, values, grid):

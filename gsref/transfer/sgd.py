@@ -135,15 +135,15 @@ def _train(task, blocks, step, eta, seeds, at, state):
     eta = real_array("eta", np.broadcast_to(eta, (len(seeds),)), (len(seeds),))
     if (eta <= 0).any():
         raise ValueError(f"eta: got {eta.min():g}, expected step sizes > 0")
-    distinct, member = np.unique(seeds, return_inverse=True)
-    streams = [np.random.default_rng(seed) for seed in distinct.tolist()]
+    distinct = sorted(set(seeds))
+    member = [distinct.index(seed) for seed in seeds]
+    streams = [np.random.default_rng(seed) for seed in distinct]
     wrong, mistakes, states = np.zeros(len(seeds), dtype=np.int64), [], []
     n, stops = 0, set(at.tolist())
     while n < at[-1]:
-        drawn = [task.sample(CHUNK, rng) for rng in streams]
-        X, y = (np.stack(part)[member] for part in zip(*drawn))
+        X, y = (np.stack(part, axis=1) for part in zip(*(task.sample(CHUNK, rng) for rng in streams)))
         for i in range(min(CHUNK, at[-1] - n)):
-            wrong += ~(step(X[:, i], y[:, i], eta) > 0)                  # `not >`: a NaN is a mistake, and 0 is one
+            wrong += ~(step(X[i][member], y[i][member], eta) > 0)        # `not >`: a NaN is a mistake, and 0 is one
             n += 1
             if n in stops:
                 mistakes.append(wrong.copy())
