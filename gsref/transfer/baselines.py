@@ -44,16 +44,16 @@ def best_of_grid(train, unit, seeds, at, score):
     return best, runs[best], scores
 
 
-def logistic_sgd(task, seeds, at, score):
+def logistic_sgd(task, seeds, at, score, callback=None):
     """Online SGD of logistic regression at the best step size of the grid; see `best_of_grid`."""
-    return best_of_grid(lambda eta, seeds, at: train_linear(task, eta, seeds, at), linear_unit(task.d, task.D),
-                        seeds, at, score)
+    return best_of_grid(lambda eta, seeds, at: train_linear(task, eta, seeds, at, callback),
+                        linear_unit(task.d, task.D), seeds, at, score)
 
 
-def sgd_from_zero(task, seeds, at, score):
+def sgd_from_zero(task, seeds, at, score, callback=None):
     """Online SGD on (v, W) from zero at the best step size of the grid; see `best_of_grid`."""
-    size = task.d + task.D
-    return best_of_grid(lambda eta, seeds, at: train_attention(task, np.zeros(size), np.zeros((size, size)), eta, seeds, at),
+    v, W = np.zeros(task.d + task.D), np.zeros((task.d + task.D, task.d + task.D))
+    return best_of_grid(lambda eta, seeds, at: train_attention(task, v, W, eta, seeds, at, callback),
                         from_zero_unit(task.d, task.D), seeds, at, score)
 
 

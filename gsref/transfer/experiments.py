@@ -108,7 +108,8 @@ def _attention_errors(task, run, rng):
         if isinstance(task, DownstreamTask) and task.law == "gaussian":
             return attention_errors(task, v, W, REST, rng)
         P = positions(task.D)
-        return np.array([sampled_error(task, lambda X: forward(*model, X, P)[0], FRESH, rng) for model in zip(v, W)]).T
+        return np.array([sampled_error(task.held_out, lambda X: forward(*model, X, P)[0], FRESH, rng)
+                         for model in zip(v, W)]).T
     return np.array([one(*state) for state in run.states]).transpose(1, 2, 0)
 
 
@@ -116,36 +117,36 @@ def _linear_error(task, rng):
     """(value, error) of a linear predictor w, as a function."""
     if isinstance(task, DownstreamTask) and task.law == "gaussian":
         return lambda w: linear_error(task, w)
-    return lambda w: sampled_error(task, lambda X: np.einsum("nji,ji->n", X, w), FRESH, rng)
+    return lambda w: sampled_error(task.held_out, lambda X: np.einsum("nji,ji->n", X, w), FRESH, rng)
 
 
-def measure(method, task, pretrained, seeds, eps, start="zero", margin=None, at=None):
-    """`Measured` of one method on one task.
+def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, callback=None):
+    """`Measured` of one method on one task, looked at after at[k] samples (see `lengths`).
 
-    `pretrained` has v and W; `start` says whether v starts from zero or from its pretrained value (method
-    "pretrained" only).  `eps` decides the lengths (or `at` gives them); `margin` replaces the task's in that decision.
+    `pretrained` has v and W (method "pretrained" only, as are the next two); `start` says whether v starts from "zero"
+    or "pretrained"; `multiple` is the step size in units of `default_step`.  `callback(n)` reports progress of SGD.
+    The step sizes of the other methods are those of `baselines`, best by the mistakes made in all.
     """
-    d, D = task.d, task.D
-    at = lengths(method, d, D, task.margin if margin is None else margin, eps) if at is None else np.asarray(at)
-    rng = np.random.default_rng([*np.atleast_1d(seeds[0]), METHODS.index(method)])
+    d, D, at = task.d, task.D, np.asarray(at)
+    rng = np.random.default_rng([seeds[0], METHODS.index(method)])
     if method == "max_likelihood":
         return _likelihood(task, seeds, at, rng)
 
     def score(run):
         return run.mistakes[:, -1].mean()
     if method == "logistic_sgd":
-        multiple, run, scores = baselines.logistic_sgd(task, seeds, at, score)
+        multiple, run, scores = baselines.logistic_sgd(task, seeds, at, score, callback)
         rate = _linear_error(task, rng)
         last, error = np.array([[rate(w) for w in state[0]] for state in run.states]).transpose(2, 1, 0)
         return Measured(method, at, run.mistakes, last, error, multiple, _grid(scores))
     if method == "from_zero":
-        multiple, run, scores = baselines.sgd_from_zero(task, seeds, at, score)
+        multiple, run, scores = baselines.sgd_from_zero(task, seeds, at, score, callback)
         details = _grid(scores)
         before = np.zeros((d + D, d + D))
     else:
         v = pretrained.v if start == "pretrained" else np.zeros(d + D)
-        run = train_attention(task, v, pretrained.W, default_step(d, D), seeds, at)
-        multiple, details, before = 1.0, {}, pretrained.W
+        run = train_attention(task, v, pretrained.W, multiple * default_step(d, D), seeds, at, callback)
+        details, before = {}, pretrained.W
     last, error = _attention_errors(task, run, rng)
     after = [relevant_attention(task, W, 500, rng)[0] for W in run.states[-1][1]]
     details |= {"attention_before": relevant_attention(task, before, 4000, rng),

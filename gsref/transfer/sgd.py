@@ -101,11 +101,12 @@ def unrotated(blocks, P):
     return v, W
 
 
-def train_attention(task, v, W, eta, seeds, at):
+def train_attention(task, v, W, eta, seeds, at, callback=None):
     """Online SGD on (v, W) of every member, from one start v (d+D,), W (d+D, d+D), as a `Run` with states (v, W).
 
     `task` has d, D and sample(n, rng); `eta` (B,) or a number; `seeds`: B non-negative integers (repeated ones share
-    their samples); `at`: rising numbers of samples at which states are kept, the last is where the run ends.
+    their samples); `at`: rising numbers of samples at which states are kept, the last is where the run ends;
+    `callback(n)` is called now and then.
     Raises TypeError or ValueError, naming the argument.
     """
     d, D = task.d, task.D
@@ -114,20 +115,20 @@ def train_attention(task, v, W, eta, seeds, at):
     root = np.sqrt((D + 1) / 2)
     blocks = [np.repeat(block[None], len(seeds), axis=0) for block in rotated(v, W, P)]
     return _train(task, blocks, lambda X, y, eta: attention_step(blocks, X, y, eta, root), eta, seeds, at,
-                  lambda: unrotated(blocks, P))
+                  lambda: unrotated(blocks, P), callback)
 
 
-def train_linear(task, eta, seeds, at):
+def train_linear(task, eta, seeds, at, callback=None):
     """Online SGD of logistic regression on the d D vectorised features, from zero, as a `Run` with states (w,).
 
     w (B, D, d).  Arguments and errors as in `train_attention`.
     """
     blocks = [np.zeros((len(seeds), task.D * task.d))]
     return _train(task, blocks, lambda X, y, eta: linear_step(blocks, X, y, eta), eta, seeds, at,
-                  lambda: (blocks[0].reshape(-1, task.D, task.d).copy(),))
+                  lambda: (blocks[0].reshape(-1, task.D, task.d).copy(),), callback)
 
 
-def _train(task, blocks, step, eta, seeds, at, state):
+def _train(task, blocks, step, eta, seeds, at, state, callback):
     seeds = [integer("seeds", seed, 0) for seed in seeds]
     at = np.array([integer("at", n) for n in at])
     if len(at) == 0 or (np.diff(at) <= 0).any():
@@ -141,6 +142,8 @@ def _train(task, blocks, step, eta, seeds, at, state):
     wrong, mistakes, states = np.zeros(len(seeds), dtype=np.int64), [], []
     n, stops = 0, set(at.tolist())
     while n < at[-1]:
+        if callback:
+            callback(n)
         X, y = (np.stack(part, axis=1) for part in zip(*(task.sample(CHUNK, rng) for rng in streams)))
         for i in range(min(CHUNK, at[-1] - n)):
             wrong += ~(step(X[i][member], y[i][member], eta) > 0)        # `not >`: a NaN is a mistake, and 0 is one

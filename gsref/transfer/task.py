@@ -64,6 +64,11 @@ class DownstreamTask:
     def relevant(self):
         return self.problem.relevant
 
+    @property
+    def held_out(self):
+        """The task that a model is tested on: this one, since every sample is fresh."""
+        return self
+
     def sample(self, n, rng):
         """n independent samples: X (n, D, d), y (n,) of -1.0 and +1.0; with a margin, exactly from the conditional law.
 
