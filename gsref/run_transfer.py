@@ -40,8 +40,8 @@ def parser():
                       lambda sizes: 1 <= sizes[0] and sizes[-1] <= most)
     losses = option(lambda text: sorted({float(part) for part in text.split(",")}, reverse=True),
                     "numbers between 0 and 0.5, as in 0.05,0.01", lambda eps: 0 < eps[-1] and eps[0] < 0.5)
-    margins = option(lambda text: sorted({float(part) for part in text.split(",")}, reverse=True),
-                     "numbers from 0 to 37, as in 1,0.5", lambda margins: 0 <= margins[-1] and margins[0] <= 37)
+    margins = option(lambda text: list(dict.fromkeys(float(part) for part in text.split(","))),
+                     "numbers from 0 to 37, as in 0.5,1", lambda margins: 0 <= min(margins) and max(margins) <= 37)
     parse.add_argument("--d", type=sizes(256), default=None, metavar="LIST", help="features a group (default 4,8,16)")
     parse.add_argument("--D", type=sizes(64), default=None, metavar="LIST", help="numbers of groups (default 4,8,16)")
     parse.add_argument("--relevant", type=integer_option(0), default=0, metavar="R", help="relevant group, from 0 (default 0)")

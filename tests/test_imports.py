@@ -30,7 +30,8 @@ ALLOWED = {
     "theorem1":      "arguments problem order population descent report",
     # beside the line
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
-    "transfer":      "arguments problem model gradients order population descent report",
+    "transfer":      "arguments problem model gradients order population descent report scaling",
+    "transfer.plots": "plots scaling transfer",
     "metalearner":   "arguments quadrature report descent",
     # pictures
     "plots":         "arguments report files",
@@ -40,8 +41,8 @@ DEPENDENCIES = {"numpy", "scipy"} | set(sys.stdlib_module_names)
 
 
 def row_of(module):
-    """The name of the row of ALLOWED that holds for `module` (dotted, without `gsref.`)."""
-    return module.split(".")[0]
+    """The name of the row of ALLOWED that holds for `module` (dotted, without `gsref.`): its own, or its package's."""
+    return module if module in ALLOWED else module.split(".")[0]
 
 
 def may_import(module, other):

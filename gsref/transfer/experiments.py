@@ -148,8 +148,8 @@ def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, cal
         run = train_attention(task, v, pretrained.W, multiple * default_step(d, D), seeds, at, callback)
         details, before = {}, pretrained.W
     last, error = _attention_errors(task, run, rng)
-    after = [relevant_attention(task, W, 500, rng)[0] for W in run.states[-1][1]]
-    details |= {"attention_before": relevant_attention(task, before, 4000, rng),
+    after = [relevant_attention(task.held_out, W, 500, rng)[0] for W in run.states[-1][1]]
+    details |= {"attention_before": relevant_attention(task.held_out, before, 4000, rng),
                 "attention_after": (np.mean(after), np.std(after, ddof=1) / np.sqrt(len(after)))}
     return Measured(method, at, run.mistakes, last, error, multiple, details)
 
