@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gsref.report import Check
-from gsref.scaling import exponent_verdict, local_exponents, scaled
+from gsref.scaling import Exponents, exponent_verdict, local_exponents, scaled
 
 
 @dataclass(frozen=True, order=True)
@@ -69,6 +69,13 @@ def at_most_verdict(exponents, claimed):
     return "holds" if above <= 0 else "undecided" if above <= -4 * change else "fails"
 
 
+def sampled_exponents(x, n, error):
+    """`local_exponents` of points whose errors are independent (each from seeds of its own): they add in squares."""
+    exponents, relative = local_exponents(x, n), np.asarray(error) / np.asarray(n)
+    step = np.diff(np.log(np.asarray(x, dtype=float)))
+    return Exponents(exponents.x, exponents.value, np.hypot(relative[1:], relative[:-1]) / step)
+
+
 def _worst(*verdicts):
     for verdict in ("fails", "undecided", "not in regime"):
         if verdict in verdicts:
@@ -83,20 +90,22 @@ def _few(id, claim, claimed, what, details=None):
 def check_bound(results):
     """A6: average online error <= C (d + D) log^2 n / (gamma^2 n), for every n and size, with one C.
 
-    C is the largest ratio on the smaller half of the sizes; the claim is tested on the larger half, within three
-    standard errors of the mean over seeds.  The confidence term log(1/delta)/n is left out: the measured error is a
+    C is the largest ratio on the smaller half of the sizes, from n = (d + D)/gamma^2 on (before, the bound with a
+    constant of 1 exceeds 1 and says nothing); it is tested on the larger half, within three standard errors of the mean
+    over seeds.  The confidence term log(1/delta)/n is left out: the measured error is a
     mean, not a bound that holds with probability 1 - delta.
     """
     claim = "average online error <= C (d + D) log^2(n) / (gamma^2 n)"
     cells = [cell for cell in results.sizes() if "pretrained" in results.cells[cell]]
-    if len(cells) < 2:
-        return _few("A6", claim, "one C for all sizes", "fewer than two sizes")
+    if len(cells) < 2 or results.main.margin == 0:
+        return _few("A6", claim, "one C for all sizes", "fewer than two sizes, or no margin")
     ratio, error = {}, {}
     for cell in cells:
         found = results.cells[cell]["pretrained"]
         _, mean, se = found.curve("online")
         bound = (cell.d + cell.D) * np.log(found.at) ** 2 / (cell.margin**2 * found.at)
-        ratio[cell], error[cell] = mean / bound, se / bound
+        vacuous = found.at < (cell.d + cell.D) / cell.margin**2
+        ratio[cell], error[cell] = np.where(vacuous, 0.0, mean / bound), se / bound
     half = len(cells) // 2
     C = max(ratio[cell].max() for cell in cells[:half])
     worst = max(cells[half:], key=lambda cell: ratio[cell].max())
@@ -111,7 +120,7 @@ def check_bound(results):
 
 def _size_exponents(results, method, eps, size, which="online"):
     cells, n, error = results.needed(results.diagonal(), method, eps, which)
-    return (local_exponents([size(cell) for cell in cells], n, error) if len(cells) >= 2 else None), cells, n, error
+    return (sampled_exponents([size(cell) for cell in cells], n, error) if len(cells) >= 2 else None), cells, n, error
 
 
 def check_size(results):
@@ -141,9 +150,18 @@ def _fit(results, method, eps, which="online"):
 
 
 def eps_exponents(measured, eps, which="online"):
-    """Local exponents of the samples needed in 1/eps, or None if fewer than two of `eps` are reached."""
-    rows = [(1 / e, *measured.needed(e, which)) for e in eps if measured.needed(e, which)]
-    return local_exponents(*np.array(rows).T) if len(rows) >= 2 else None
+    """Local exponents of the samples needed in 1/eps, or None if fewer than two of `eps` are reached.
+
+    Their standard errors come from resamples of the seeds, the same for both ends of an exponent: the numbers of
+    samples at two eps go up and down together.
+    """
+    eps = [e for e in eps if measured.needed(e, which)]
+    if len(eps) < 2:
+        return None
+    n, again = measured.resampled(eps, which)
+    exponents = local_exponents(1 / np.array(eps), n)
+    return Exponents(exponents.x, exponents.value, np.nanstd(np.diff(again, axis=1), axis=0, ddof=1)
+                     / np.diff(-np.log(np.array(eps))))
 
 
 def check_eps(results):
@@ -170,7 +188,7 @@ def check_margin(results):
     if with_margin.sum() < 2:
         return _few("A6.gamma", claim, claimed, "fewer than two margins reach it")
     gamma = np.array([cell.margin for cell in cells])[with_margin]
-    exponents = local_exponents(1 / gamma, n[with_margin], error[with_margin])
+    exponents = sampled_exponents(1 / gamma, n[with_margin], error[with_margin])
     return Check("A6.gamma", claim, claimed, scaled("exponents", exponents) +
                  (f"; margin 0: {free[0]:.0f} samples" if free else "; margin 0: not reached"),
                  f"samples +- {np.max(error / n):.1g}", at_most_verdict(exponents, 2.0),
@@ -179,24 +197,26 @@ def check_margin(results):
 
 
 def check_law(results):
-    """A6 asks for sub-Gaussian data only: the other laws obey the bound with the C of the Gaussian main cell."""
-    claim, claimed = "the same bound for any sub-Gaussian law", "ratio to the Gaussian bound <= 1"
-    main = results.main
-    gaussian = results.cells[main]["pretrained"]
-    bound = gaussian.at * gaussian.curve("online")[1] / np.log(gaussian.at) ** 2
-    rows = []
+    """A6 asks for sub-Gaussian data only: under each law the samples needed grow at most like 1/eps.
+
+    A constant that depends on the law cannot be refuted by one size; the factor against the Gaussian is reported.
+    """
+    claim, claimed = "the same for any sub-Gaussian law", "exponent of 1/eps at most 1 for each law"
+    main, rows = results.main, []
+    gaussian = results.cells[main]["pretrained"].needed(results.eps[-1])
     for cell in results.cells:
         if (cell.d, cell.D, cell.margin) == (main.d, main.D, main.margin) and cell.law != main.law:
             found = results.cells[cell]["pretrained"]
-            _, mean, se = found.curve("online")
-            scale = found.at / np.log(found.at) ** 2 / bound.max()
-            k = int(np.argmax(mean * scale))
-            rows.append((cell.law, (mean * scale)[k], (se * scale)[k]))
+            n, exponents = found.needed(results.eps[-1]), eps_exponents(found, results.eps)
+            if n and gaussian and exponents:
+                factor = n[0] / gaussian[0]
+                rows.append((cell.law, factor, factor * np.hypot(n[1] / n[0], gaussian[1] / gaussian[0]), exponents))
     if not rows:
-        return _few("A6.law", claim, claimed, "no other law was run")
-    verdict = _worst(*("holds" if ratio <= 1 else "undecided" if ratio <= 1 + 3 * se else "fails" for _, ratio, se in rows))
-    return Check("A6.law", claim, claimed, ", ".join(f"{law} {ratio:.3f} +- {se:.1g}" for law, ratio, se in rows),
-                 "standard error over seeds", verdict, {"rows": rows, "cell": main.text})
+        return _few("A6.law", claim, claimed, "no other law was run, or none gets there")
+    text = "; ".join(f"{law}: {scaled('exponents', e)}, {factor:.2f} +- {error:.1g} times the samples of the {main.law} law"
+                     for law, factor, error, e in rows)
+    return Check("A6.law", claim, claimed, text, "standard errors over seeds",
+                 _worst(*(at_most_verdict(e, 1.0) for *_, e in rows)), {"rows": rows, "cell": main.text})
 
 
 def check_attention(results):
@@ -262,7 +282,7 @@ def check_gain(results):
     if len(rows) < 2:
         return _few("A7.gain", claim, claimed, f"{len(rows)} sizes")
     x, gain, error = np.array(rows).T
-    exponents = local_exponents(x, gain, error)
+    exponents = sampled_exponents(x, gain, error)
     return Check("A7.gain", claim, claimed, f"factor {gain[-1]:.3g} at d D/(d + D) = {x[-1]:.3g}; "
                  + scaled("exponents", exponents), f"factor +- {np.max(error / gain):.1g}",
                  exponent_verdict(exponents, 1.0), {"x": x, "gain": gain, "gain_error": error, "exponents": exponents})
@@ -272,12 +292,13 @@ def checks(results):
     """All claims, as a list of Check."""
     free = Cell(results.main.d, results.main.D, results.main.law, 0.0)
     sgd, likelihood = "logistic regression by SGD", "logistic regression by maximum likelihood"
-    return [check_bound(results), check_size(results), check_eps(results), check_margin(results), check_law(results),
+    rows = [check_bound(results), check_size(results), check_eps(results), check_margin(results), check_law(results),
             check_attention(results),
             check_baseline_size(results, "logistic_sgd", "online", sgd),
             check_baseline_size(results, "max_likelihood", "last", likelihood),
             check_baseline_eps(results, "logistic_sgd", "online", sgd),
             check_baseline_eps(results, "logistic_sgd", "last", sgd),
-            check_baseline_eps(results, "max_likelihood", "last", likelihood),
-            check_baseline_eps(results, "max_likelihood", "last", likelihood, free),
-            check_gain(results)]
+            check_baseline_eps(results, "max_likelihood", "last", likelihood)]
+    if "max_likelihood" in results.cells.get(free, ()):
+        rows.append(check_baseline_eps(results, "max_likelihood", "last", likelihood, free))
+    return [*rows, check_gain(results)]

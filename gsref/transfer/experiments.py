@@ -55,14 +55,23 @@ class Measured:
 
         Also None if more than 1 % of the resamples never get there: then the error is not known.
         """
-        rows, mean, _ = self.curve(which)
-        found = crossing(self.at, np.maximum(mean, 1e-300), eps)
-        if found is None:
+        n, again = self.resampled([eps], which, seed)
+        reached = again[~np.isnan(again[:, 0]), 0]
+        if np.isnan(n[0]) or len(reached) < 0.99 * RESAMPLED:
             return None
+        return float(n[0]), float(n[0] * np.std(reached, ddof=1))
+
+    def resampled(self, eps, which="online", seed=0):
+        """Samples needed for each of `eps` (E,), and their logarithms in each resample of the seeds, (RESAMPLED, E).
+
+        nan where the mean over seeds does not get there.  One resample is the same seeds for all of `eps`.
+        """
+        rows = getattr(self, which)
         picks = np.random.default_rng(seed).integers(0, len(rows), (RESAMPLED, len(rows)))
-        again = [crossing(self.at, np.maximum(rows[pick].mean(axis=0), 1e-300), eps) for pick in picks]
-        reached = np.array([one[0] for one in again if one is not None])
-        return None if len(reached) < 0.99 * RESAMPLED else (found[0], float(found[0] * np.std(np.log(reached), ddof=1)))
+        means = np.maximum(np.concatenate([rows.mean(axis=0)[None], rows[picks].mean(axis=1)]), 1e-300)
+        found = [[crossing(self.at, mean, e) for e in eps] for mean in means]
+        n = np.array([[np.nan if one is None else one[0] for one in row] for row in found])
+        return n[0], np.log(n[1:])
 
     def arrays(self):
         """The fields as a mapping of arrays; `Measured.from_arrays` reads it back."""
