@@ -118,8 +118,8 @@ def check_bound(results):
                  {"C": C, "cells": [cell.text for cell in cells], "ratio": [ratio[cell] for cell in cells]})
 
 
-def _size_exponents(results, method, eps, size, which="online"):
-    cells, n, error = results.needed(results.diagonal(), method, eps, which)
+def _size_exponents(results, method, eps, size, which="online", chain=None):
+    cells, n, error = results.needed(results.diagonal() if chain is None else chain, method, eps, which)
     return (sampled_exponents([size(cell) for cell in cells], n, error) if len(cells) >= 2 else None), cells, n, error
 
 
@@ -133,7 +133,18 @@ def check_size(results):
     return Check("A6.size", claim, claimed, scaled("exponents", exponents), f"samples +- {np.max(error / n):.1g}",
                  at_most_verdict(exponents, 1.0),
                  {"cells": [cell.text for cell in cells], "n": n, "n_error": error, "exponents": exponents,
-                  "fit": _fit(results, "pretrained", eps)})
+                  "fit": _fit(results, "pretrained", eps), **_alone(results, eps)})
+
+
+def _alone(results, eps):
+    """Exponents in d at the smallest D and in D at the smallest d, for the pretrained model (not claimed)."""
+    found, cells = {}, results.sizes()
+    for name, other in (("d", "D"), ("D", "d")):
+        least = min(getattr(cell, other) for cell in cells)
+        chain = sorted((cell for cell in cells if getattr(cell, other) == least), key=lambda cell: getattr(cell, name))
+        exponents, *_ = _size_exponents(results, "pretrained", eps, lambda cell: getattr(cell, name), chain=chain)
+        found[f"in {name} alone, {other} = {least}"] = exponents
+    return found
 
 
 def _fit(results, method, eps, which="online"):

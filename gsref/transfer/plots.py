@@ -35,8 +35,9 @@ def accuracy_against_samples(results):
             if name != "max_likelihood":
                 data["curves"].append(_band(left, measured, "online"))
             data["curves"].append(_band(right, measured, "last"))
-        left.set(xscale="log", xlabel="samples n", ylabel="accuracy", title="average while learning (A6)", ylim=(0.45, 1.01))
-        right.set(xscale="log", xlabel="samples n", title=f"state after n samples ({results.main.text})")
+        left.set(xscale="log", xlabel="samples n", ylabel="accuracy", title="average while learning (A6)", ylim=(0.35, 1.01))
+        right.set(xscale="log", xlabel="samples n", title="state after n samples")
+        picture.suptitle(results.main.text, fontsize=9)
         right.legend(loc="lower right")
     return picture, data
 
@@ -72,6 +73,9 @@ def samples_needed(results):
         for axes, label, name in ((sums, "$d + D$", "pretrained"), (products, "$d D$", "logistic_sgd"),
                                   (inverse, r"$1/\epsilon$", "pretrained")):
             axes.set(xscale="log", yscale="log", xlabel=label)
+            ticks = sorted({float(x) for container in axes.containers for x in container[0].get_xdata()})
+            axes.set_xticks(ticks[::1 + len(ticks) // 6], [f"{x:g}" for x in ticks[::1 + len(ticks) // 6]])
+            axes.minorticks_off()
             _claimed(axes, COLOUR[name])
         sums.set_ylabel(f"samples to error {eps:g}")
         inverse.set_title(f"d = {results.main.d}, D = {results.main.D}")
@@ -143,7 +147,7 @@ def attention_before_after(results):
                 before, after = details["attention_before"], details["attention_after"]
                 colour, label = COLOUR[method], NAMES[method] if k == 0 else None
                 axes.plot([k + shift] * 2, [1 - before[0], 1 - after[0]], color=colour, linewidth=0.8)
-                axes.plot(k + shift, 1 - before[0], "o", color=colour, markerfacecolor="white",
+                axes.plot(k + shift, 1 - before[0], "o", color=colour, markersize=7, markerfacecolor="none",
                           label=f"{label}: before" if label else None)
                 axes.plot(k + shift, 1 - after[0], "o", color=colour, label=f"{label}: after" if label else None)
                 data["rows"].append({"task": cell.text, "method": method, "before": before, "after": after})
@@ -178,6 +182,6 @@ def patches(learned, transferred, pairs):
             drawn = _band(right, measured, "last")
             data["curves"].append(drawn)
         right.set(xscale="log", xlabel="samples n", ylabel="test accuracy", title=" and ".join(pairs[1].classes))
-        right.legend(loc="lower right", fontsize=6)
+        picture.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=3)
         picture.suptitle(pairs[0].source, fontsize=8)
     return picture, data

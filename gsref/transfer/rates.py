@@ -16,7 +16,7 @@ REACH, INTERVALS, BISECTIONS = 9.0, 24, 36     # beyond 9 standard deviations th
 
 
 def linear_error(task, w):
-    """Error of the predictor f = sum_ji w[j, i] X[j, i] on a Gaussian task, w (D, d), as (value, error)  [transfer.5].
+    """Error of the predictor f = sum_ji w[j, i] X[j, i] on a Gaussian task, w (D, d), as (value, error)  [transfer.8].
 
     Without margin it is an angle, arccos(cos(w, v~*))/pi; with one, Owen's T function.
     Raises ValueError if the task is not Gaussian or w is zero (a zero predictor is always wrong).
@@ -53,7 +53,7 @@ def attention_error(task, v, W, n, rng):
 
 
 def attention_errors(task, v, W, n, rng):
-    """Errors of B attention models v (B, d+D), W (B, d+D, d+D) on a Gaussian task: (values, errors), (B,)  [transfer.6].
+    """Errors of B attention models v (B, d+D), W (B, d+D, d+D) on a Gaussian task: (values, errors), (B,)  [transfer.9].
 
     Given everything but s = <x_r, v~*>, the set of s on which the model is wrong is a union of intervals whose ends are
     zeros of f(s); its conditional normal probability is exact once the zeros are known.  They are bracketed on a grid
@@ -79,7 +79,7 @@ def attention_errors(task, v, W, n, rng):
 
 
 class _LogitAlongLabel:
-    """f as a function of s = <x_r, v~*>, everything else of a sample being fixed  [transfer.7].
+    """f as a function of s = <x_r, v~*>, everything else of a sample being fixed  [transfer.10].
 
     s enters the scores A[r, j] and A[i, r] linearly and A[r, r] quadratically; all other scores are computed once.
     Rows are the samples X (B, n, D, d) of all models, B n of them.
@@ -144,7 +144,7 @@ def _wrong_mass(f, values, grid):
 
 
 def sampled_error(task, predict, n, rng):
-    """Share of n samples on which predict(X) (n,) is wrong, as (value, standard error), for any law  [transfer.8].
+    """Share of n samples on which predict(X) (n,) is wrong, as (value, standard error), for any law.
 
     The standard error is that of (k + 1)/(n + 2) for k wrong ones, so that it does not vanish with k.
     """

@@ -23,8 +23,8 @@ CHUNK = 128                                    # samples are drawn by so many a 
 def default_step(d, D):
     """The step size of SGD on (v, W) from a pretrained model: 2 / (D^2 (d + kappa)), the same rule at all sizes.
 
-    With all attention on the relevant group the logit is linear in v with the feature D [x_r, p_r], whose mean squared
-    length is D^2 (d + kappa): one step changes the logit of its own sample by about twice the logistic factor.  The 2 is
+    With all attention on the relevant group the logit is linear in v with the feature D [x_r, p_r]  [transfer.5], whose
+    mean squared length is D^2 (d + kappa): one step changes the logit of its own sample by about twice the logistic factor.  The 2 is
     empirical: on Gaussian tasks of margin 1/2, d and D from 4 to 16, mistakes are nearly the same from 1 to 4.
     """
     return 2.0 / (D**2 * (d + (D + 1) / 2))
@@ -45,8 +45,20 @@ class Run:
 
     @property
     def online_error(self):
-        """Average online error: mistakes / n, shape (B, K), an unbiased estimate of (1/n) sum_i Prob(y f_i <= 0)."""
+        """Mistakes / n, shape (B, K), an unbiased estimate of (1/n) sum_i Prob(y f_i <= 0)  [transfer.7]."""
         return self.mistakes / self.at
+
+
+def mistake_bound(n, margin, squared_length, eta):
+    """At most so many mistakes in n steps of logistic regression by SGD from zero  [transfer.6].
+
+    `margin`: some unit vector u has y <u, phi> >= margin for every feature phi; `squared_length` >= |phi|^2; eta times
+    it must be below 2 (ValueError otherwise).
+    """
+    room = 1 - eta * squared_length / 2
+    if not room > 0:
+        raise ValueError(f"eta: got {eta:g}, expected less than {2 / squared_length:g} (2 / squared_length)")
+    return ((np.log(n) / margin) ** 2 / (2 * eta) + 1) / (room * np.log(2))
 
 
 def attention_step(blocks, X, y, eta, root):
