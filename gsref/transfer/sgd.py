@@ -108,7 +108,8 @@ def unrotated(blocks, P):
     """(v, W) of the six blocks: the inverse of `rotated`."""
     v1, v2, W11, W12, W21, W22 = blocks
     Q = P / np.sqrt((len(P) + 1) / 2)
-    v = np.concatenate([v1, v2 @ Q], axis=-1)
+    # one product a member: a matrix product over all members would round differently for one than for many
+    v = np.concatenate([v1, (v2[..., None, :] @ Q)[..., 0, :]], axis=-1)
     W = np.concatenate([np.concatenate([W11, W12 @ Q], axis=-1), np.concatenate([Q @ W21, Q @ W22 @ Q], axis=-1)], axis=-2)
     return v, W
 
