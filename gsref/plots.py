@@ -31,6 +31,11 @@ def figure(rows=1, columns=1, width=6.4, height=3.6, **options):
     return picture, picture.subplots(rows, columns, **options)
 
 
+def style(**changes):
+    """The common style as a context, for modules that draw without importing matplotlib."""
+    return matplotlib.rc_context({**STYLE, **changes})
+
+
 def save(picture, folder, name, data):
     """Write folder/name.png, .svg and .json (`data`: the numbers drawn, and a caption), each atomically."""
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):

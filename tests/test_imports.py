@@ -47,7 +47,8 @@ ALLOWED = {
                      "scaling",
     # beside the line
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
-    "transfer":      "arguments problem model gradients order population descent report",
+    "transfer":      "arguments problem model gradients order population descent report scaling",
+    "transfer.plots": "plots scaling transfer",
     "metalearner":   "arguments model quadrature scaling report descent plots",
     "bench":         "commands order problem population exchangeable batched gradients threads report files scaling",
     # pictures
@@ -60,8 +61,8 @@ OPTIONAL = {"threads": {"threadpoolctl"}, "bench.peers": {"autograd", "jax", "to
 
 
 def row_of(module):
-    """The name of the row of ALLOWED that holds for `module` (dotted, without `gsref.`)."""
-    return module.split(".")[0]
+    """The name of the row of ALLOWED that holds for `module` (dotted, without `gsref.`): its own, or its package's."""
+    return module if module in ALLOWED else module.split(".")[0]
 
 
 def may_import(module, other):
