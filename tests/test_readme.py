@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gsref import oracle
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -18,6 +20,16 @@ def blocks():
 @pytest.mark.parametrize("code", [block for block in blocks() if block.startswith("import numpy as np\nimport gsref")])
 def test_python_examples_run(code, capsys):
     exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_implementation_in_the_readme_passes_and_its_transpose_is_named():
+    code = next(block for block in blocks() if "def step(v, W, X, y, P)" in block)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    for dtype in ("float64", "float32"):
+        assert oracle.check(names["step"], dtype=dtype).passed
+    exec(compile(code.replace("dv, dW\n", "dv, dW.T\n"), "README.md", "exec"), names)
+    assert "diagnosis: dW is transposed" in str(oracle.check(names["step"]))
 
 
 def test_the_two_commands():
