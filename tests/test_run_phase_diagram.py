@@ -59,10 +59,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, monkeypatch, cap
     monkeypatch.setattr(run_phase_diagram, "cell", interrupted)
     assert threads([*SMALL, "--out", str(broken)]) == 130
     assert "--resume" in capsys.readouterr().err and (broken / "checkpoint.npz").exists()
+    before = len(calls)
     assert threads([*SMALL, "--out", str(broken), "--resume"]) == 0
     assert report(whole) == report(broken) and not (broken / "checkpoint.npz").exists()
-    # seven were kept; the eighth and what was cancelled or not yet kept were taken again
-    assert len(set(calls)) == 18 and len(calls) < 18 + 4
+    # how many of the first were kept when the interruption came depends on the threads; a run that started anew takes 18
+    assert len(set(calls)) == 18 and len(calls) - before < 18
 
 
 def test_resume_without_or_with_a_foreign_checkpoint(tmp_path, monkeypatch, capsys):
