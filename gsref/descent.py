@@ -61,6 +61,15 @@ class Trajectory:
                             for name in self.FIELDS), switch=later.switch)
 
 
+def moved(x, eta, V):
+    """x + eta V; OverflowError if that leaves float64 (a learning rate far too large)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = x + eta * V
+    if not np.isfinite(x).all():
+        raise OverflowError(f"x + eta V: got {x.tolist()}, expected finite numbers; eta = {eta:g} is too large")
+    return x
+
+
 def euler_steps(evaluate, x, eta, n_steps, observe, first=0):
     """Gradient descent x <- x + eta V(x): n_steps of it, `observe(step, x, evaluation)` before each and after the last.
 
@@ -70,7 +79,7 @@ def euler_steps(evaluate, x, eta, n_steps, observe, first=0):
         now = evaluate(x)
         if observe(step, x, now) or step == first + n_steps:
             return step, x
-        x = x + eta * now.velocity
+        x = moved(x, eta, now.velocity)
 
 
 def modified_velocity(evaluate, x, eta, terms=3):
@@ -82,10 +91,10 @@ def modified_velocity(evaluate, x, eta, terms=3):
     the third differences are left out, and with them one of three evaluations.
     """
     V0 = evaluate(x).velocity
-    V1 = evaluate(x + eta * V0).velocity
+    V1 = evaluate(moved(x, eta, V0)).velocity
     if terms == 2:
         return eta * (V0 - (V1 - V0) / 2)
-    V2 = evaluate(x + eta * (V0 + V1)).velocity
+    V2 = evaluate(moved(x, eta, V0 + V1)).velocity
     return eta * (V0 - (V1 - V0) / 2 + (V2 - 2 * V1 + V0) / 3)
 
 
@@ -94,8 +103,8 @@ def last_term(evaluate, x, eta, V):
 
     The terms fall like powers of eta V', so this bounds what is left out wherever the flow is of use at all.
     """
-    V1 = evaluate(x + eta * V).velocity
-    V2 = evaluate(x + eta * (V + V1)).velocity
+    V1 = evaluate(moved(x, eta, V)).velocity
+    V2 = evaluate(moved(x, eta, V + V1)).velocity
     size = np.linalg.norm(V)
     return np.linalg.norm(V2 - 2 * V1 + V) / (3 * size) if size > 0 else 0.0
 

@@ -168,10 +168,12 @@ def times_to_loss(runs, eps):
             left.plot(e, late_time(run.problem, run.eta, e), "--", color=colour[D], linewidth=0.8)
             data["runs"].append({"D": D, "eps": e, "t": t, "t_error": error, "late_law":
                                  late_time(run.problem, run.eta, e), "t_of_target": run.time_to(run.target)})
-        left.invert_xaxis()
-        left.set(xscale="log", yscale="log", xlabel=r"loss $\epsilon$ (nats)", ylabel="steps until the loss is "
+        if data["runs"]:                       # a log axis without a point cannot be drawn
+            left.set(xscale="log", yscale="log")
+            left.invert_xaxis()
+            left.legend(ncols=1 + len(runs) // 7)
+        left.set(xlabel=r"loss $\epsilon$ (nats)", ylabel="steps until the loss is "
                  r"$\epsilon$", title=r"claimed exponent for $\epsilon < 1/D^2$: $-3$")
-        left.legend(ncols=1 + len(runs) // 7)
         rows = sorted((run.problem.D, *run.time_to(run.target)) for run in runs if run.time_to(run.target))
         if rows:
             D, t, error = np.array(rows).T
@@ -184,7 +186,8 @@ def times_to_loss(runs, eps):
             right.minorticks_off()
             right.legend()
             data["target"] = {"D": D, "t": t, "t_error": error}
-        right.set(xscale="log", yscale="log", xlabel="number of groups D", ylabel="steps until the loss is $1/D^2$",
+            right.set(xscale="log", yscale="log")
+        right.set(xlabel="number of groups D", ylabel="steps until the loss is $1/D^2$",
                   title=f"eta = {runs[0].rate.text}, {runs[0].mode.replace('_', '-')} mode")
         if rows:
             right.set_xticks(D, [f"{x:.0f}" for x in D])

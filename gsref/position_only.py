@@ -70,7 +70,7 @@ def half_normal_integrals(beta):
     them; their nearest singularity is at |z| = pi/beta, so one Gauss-Legendre rule scaled to [0, Z] serves every beta.
     """
     x, w = _unit_rule()
-    Z = 2 * CUT / (beta + math.sqrt(beta * beta + 2 * CUT))
+    Z = 2 * CUT / (beta + math.hypot(beta, math.sqrt(2 * CUT)))
     z = Z * x
     e = np.exp(-beta * z)
     c = e / (1 + e)

@@ -88,6 +88,11 @@ def follow(args, problem, eta, mode, target, resumed, save, progress):
         if latest[0]:
             keep()
         raise
+    except (ValueError, ArithmeticError) as trouble:               # the path left what float64 holds
+        if not latest[0]:
+            raise
+        path = latest[0]()
+        sys.stderr.write(f"{mode} D = {problem.D}: left after step {path.step[-1]:,} ({trouble})\n")
     return resumed.join(path) if resumed else path
 
 
@@ -161,7 +166,10 @@ def body(args):
     laws = [quantiles(r, 6 if args.quick else 12, args.seed) for r in main]
     checks = theorem1.checks(main, args.eps, args.seed, [law[1][-1] for law in laws])
     stable = None if args.quick else max((r for r in main if r.problem.D <= 64), key=lambda r: r.problem.D, default=None)
-    lines = stability.describe(stable.problem, stable.trajectory, stable.eta, stable.mode, args.seed) if stable else []
+    try:
+        lines = stability.describe(stable.problem, stable.trajectory, stable.eta, stable.mode, args.seed) if stable else []
+    except ArithmeticError as trouble:         # absurd learning rates: the state itself is reported, its curvature is not
+        lines = [f"not known: the second derivative leaves float64 on this path ({trouble})"]
     checks[0] = replace(checks[0], details=checks[0].details | {"stability": lines})
     if laws_of_D:
         checks += [replace(check, id=f"{check.id}/position-only")

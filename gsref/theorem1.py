@@ -60,7 +60,8 @@ class Run:
         steps = self.trajectory.step
         if not steps[1] <= step <= steps[-1]:
             return None
-        return float(np.exp(np.interp(np.log(step), np.log(steps[1:]), np.log(values[1:]))))
+        with np.errstate(divide="ignore", invalid="ignore"):             # a value that has underflowed to 0 gives 0 or NaN
+            return float(np.exp(np.interp(np.log(step), np.log(steps[1:]), np.log(values[1:]))))
 
     def stages(self):
         """Rows of three moments: one step in, the transition (half of the mean attention is on the group), the end."""
@@ -160,6 +161,8 @@ def check_A3(runs, worst_leak=None):
         return Check("A3", claim, claimed, f"{len(reached)} sizes reach 1/D^2", None, "undecided")
     D = np.array([run.problem.D for run, *_ in reached], dtype=float)
     leak = np.array([run.at_step(run.trajectory.leak, max(t, 1)) for run, t, _ in reached])
+    if not np.all((leak > 0) & (leak < 1)):
+        return Check("A3", claim, claimed, "a leak is 0 or 1 to rounding", None, "undecided", {"D": D, "leak": leak})
     error = leak * np.array([e / t for _, t, e in reached])          # the leak falls no faster than about 1/t
     bits = -np.log(leak)
     c = np.min(bits[:len(D) // 2] / D[:len(D) // 2])
@@ -227,7 +230,7 @@ def check_A4(runs):
     rows = []
     for run in runs:
         loss = run.at_step(run.trajectory.loss, C * run.problem.D**3)
-        if loss is not None:
+        if loss is not None and np.isfinite(loss) and loss > 0:
             rows.append((run.problem.D, loss, np.max(run.trajectory.error[:, 0] / run.trajectory.loss) * loss))
     if len(rows) < 2:
         return Check("A4", claim, "L D^2 <= 1", "fewer than two sizes", None, "undecided", {"C": C})
@@ -261,7 +264,9 @@ def check_late(runs):
     """Our own law of the late phase, L sigma D alpha -> 0.656: the ratio at the end of each run tends to one."""
     run = min(runs, key=lambda run: run.trajectory.loss[-1] * run.problem.D)
     path = run.trajectory
-    ratio = path.loss / np.where(path.order[:, 0] > 0, late_loss(run.problem, np.maximum(path.order[:, 0], 1e-300)), np.inf)
+    with np.errstate(over="ignore"):           # at an absurd alpha the law underflows and the ratio is inf
+        ratio = path.loss / np.where(path.order[:, 0] > 0, late_loss(run.problem, np.maximum(path.order[:, 0], 1e-300)),
+                                     np.inf)
     error = path.error[-1, 0] / path.loss[-1] * ratio[-1]
     earlier = run.at_step(np.maximum(ratio, 1e-300), max(path.step[-1] / 10, 1))
     if earlier is None or path.loss[-1] > 0.1:

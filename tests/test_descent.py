@@ -30,6 +30,11 @@ def test_euler_steps_are_matrix_powers():
     assert euler_steps(linear(H), X0, 0.3, 7, lambda step, x, point: step == 2)[0] == 2
 
 
+def test_a_step_beyond_float64_is_an_error_with_its_rate():
+    with pytest.raises(OverflowError, match="eta = 1e.300 is too large"):
+        euler_steps(linear(1e300 * H), X0, 1e300, 2, lambda *_: False)
+
+
 @pytest.mark.derives("long.2")
 def test_modified_field_is_the_logarithm_to_third_order():
     """On x' = -H x the exact field is log(I - eta H) x; what is left out is of fourth order, not third and not fifth."""

@@ -155,3 +155,14 @@ def test_an_unwritable_folder_fails_before_any_computation(tmp_path, capsys, mon
 def test_resume_without_a_checkpoint_says_so(tmp_path, capsys):
     assert run_theorem1.main(["--mode", "position_only", "--D", "4", "--eps", "0.2", "--out", str(tmp_path), "--resume"]) == 0
     assert "no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [
+    ["--D", "3", "--steps", "1"],                                # nothing reaches any loss: empty pictures
+    ["--D", "4", "--eta", "1e60", "--eps", "0.5"],               # an absurd rate
+    ["--D", "4,8,16", "--eta", "1e5", "--eps", "0.5"],           # leaks of 0 to rounding
+    ["--D", "2", "--d", "1", "--sigma", "1e-3", "--eps", "0.5"],
+])
+def test_extreme_runs_end_with_a_report(tmp_path, options):
+    assert run_theorem1.main(["--mode", "position_only", *options, "--out", str(tmp_path)]) == 0
+    assert {check["verdict"] for check in report(tmp_path)["checks"]} <= {"holds", "fails", "undecided", "not in regime"}
