@@ -56,7 +56,8 @@ def read_pretrained(path, problem):
     size = problem.d + problem.D
     at = f"at d={problem.d}, D={problem.D}"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # opened here: numpy leaves the file open if it is not what it expects
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             missing = [name for name in ("v", "W") if name not in file.files]
             if missing:
                 raise ValueError(f"no array named {' or '.join(missing)}, expected v ({size},) and W ({size}, {size}) {at}")
