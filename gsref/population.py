@@ -21,6 +21,7 @@ from gsref.problem import Problem
 
 __all__ = ["MODES", "Population", "RULES", "population", "position_attention", "reduced_sample", "velocity_scales"]
 MODES = ("full", "position_only")
+LARGEST = 1e100                                # of sigma, 1/sigma, scores and logits: beyond, products leave float64
 RULES = ("auto", "one_dimensional", "sparse_grid", "tensor", "rqmc")
 
 
@@ -78,10 +79,12 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
     its `velocity_scales` (units in which the learning rates are equal).  If `max_nodes` evaluations of the integrand do
     not reach it, the best value comes back with its larger error and `converged` False.
     `seed` fixes the randomisation of rqmc.
-    Raises TypeError or ValueError, naming the argument.  Source: derivations/04_population.md, 06_quadrature.md.
+    Raises TypeError or ValueError, naming the argument; OverflowError, naming it, if sigma, 1/sigma, or one of alpha
+    sigma, a sigma^2, b sigma^2, m_rr, m_ro, m_oo exceeds 1e100.  Source: derivations/04_population.md, 06_quadrature.md.
     """
     instance("problem", problem, Problem)
     check_fits(problem, instance("order", order, OrderParameters))
+    _check_range(problem.sigma, order)
     choice("mode", mode, MODES)
     choice("rule", rule, RULES)
     rtol = real("rtol", rtol, 0.0, 1.0, open_least=True)
@@ -114,6 +117,17 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
     value, error = ([float(x * unit) for x, unit in zip(numbers, units)] for numbers in (value, error))
     return Population(value[0], OrderParameters(*value[1:7]), error[0], OrderParameters(*error[1:7]), value[7], name,
                       n_nodes, bool(worst <= rtol))
+
+
+def _check_range(s, order):
+    """OverflowError, naming the argument, if a number that the rules work with is beyond LARGEST."""
+    if not 1 / LARGEST <= s <= LARGEST:
+        raise OverflowError(f"problem.sigma: got {s:g}, expected from {1 / LARGEST:g} to {LARGEST:g}")
+    for name, unit, text in (("alpha", s, " sigma"), ("a", s * s, " sigma^2"), ("b", s * s, " sigma^2"),
+                             ("m_rr", 1.0, ""), ("m_ro", 1.0, ""), ("m_oo", 1.0, "")):
+        size = abs(getattr(order, name)) * unit
+        if size > LARGEST:
+            raise OverflowError(f"order.{name}: got |{name}|{text} = {size:g}, expected at most {LARGEST:g}")
 
 
 def _worst(value, error, lengths):

@@ -181,8 +181,26 @@ def test_same_arguments_same_bits():
     ({"rtol": float("nan")}, ValueError, "rtol: got nan"),
     ({"max_nodes": 10}, ValueError, "max_nodes: got 10"),
     ({"seed": -1}, ValueError, "seed: got -1"),
+    ({"problem": Problem(2, 3, 1e-150)}, OverflowError, "problem.sigma: got 1e-150, expected from 1e-100 to 1e.100"),
+    ({"order": OrderParameters(alpha=-1e200)}, OverflowError, r"order\.alpha: got .alpha. sigma = 1e.200, expected at"),
+    ({"problem": Problem(2, 3, 1e60), "order": OrderParameters(b=1)}, OverflowError, r"order\.b: got .b. sigma\^2"),
+    ({"order": OrderParameters(m_oo=1e101)}, OverflowError, r"order\.m_oo: got .m_oo. = 1e.101"),
 ])
 def test_bad_input(change, error, message):
     arguments = {"problem": Problem(2, 3), "order": OrderParameters(), **change}
     with pytest.raises(error, match=message):
         population(**arguments)
+
+
+@pytest.mark.parametrize("sigma", [1e-100, 1.0, 1e100])
+@pytest.mark.parametrize("d, D", [(1, 1), (1, 2), (3, 2), (2, 3), (4, 8), (2, 65536)])
+@pytest.mark.parametrize("signs", [(1, 0, 1), (-1, 1, -1), (1, -1, 0), (0, 1, 1)])
+def test_numbers_at_the_ends_of_the_range_are_finite_and_silent(sigma, d, D, signs):
+    alpha, a, m = 0.999e100 * np.array(signs)
+    mode = "full" if D < 100 else "position_only"
+    a = a / sigma**2 if mode == "full" else 0.0
+    scores = {"m_rr": m, "m_ro": -m, "m_oo": m} if D > 1 else {}
+    order = OrderParameters(alpha / sigma, a, -a if d > 1 else 0.0, **scores)
+    found = population(Problem(d, D, sigma), order, mode, max_nodes=1024)
+    assert np.isfinite([found.loss, found.loss_error, *found.velocity.to_array(), *found.velocity_error.to_array()]).all()
+    assert 0 <= found.leak <= 1
