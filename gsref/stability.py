@@ -98,7 +98,7 @@ def thinned(path, per_decade=16, until=None):
     step = path.step[:last]
     end = max(float(step[-1]), 13.0)
     later = np.geomspace(12, end, max(2, int(per_decade * np.log10(end / 12))))
-    wanted = np.concatenate([np.arange(12), later.astype(int)])
+    wanted = np.concatenate([np.arange(12), np.floor(later)])
     rows = np.unique(np.minimum(np.searchsorted(step, wanted), last - 1))
     return Thinned(step[rows], path.order[:last][rows])
 

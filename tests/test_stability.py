@@ -103,6 +103,12 @@ def test_thinned_keeps_early_rows_and_ends():
     np.testing.assert_array_equal(few.order, path.order[np.searchsorted(path.step, few.step)])
 
 
+def test_thinned_reaches_steps_that_no_integer_holds():
+    step = np.concatenate([np.arange(13.0), np.geomspace(14, 1e30, 4000)])
+    few = thinned(Thinned(step, np.arange(len(step))))
+    assert few.step[-1] == 1e30 and np.max(np.diff(np.log10(few.step[12:]))) < 2 / 16
+
+
 @pytest.mark.derives("stability.9")
 @pytest.mark.parametrize("D", [2, 3, 8, 40])
 def test_stable_rate_is_stable_and_not_much_smaller_than_need_be(D):
