@@ -142,7 +142,8 @@ class Call:
                 if k is None:
                     return
                 at = slice(starts[k], min(starts[k] + m, n))
-                part = np.ascontiguousarray(X[at], dtype=self.dtype)
+                with np.errstate(over="ignore"):               # beyond float32: inf, and the plain formulas decide
+                    part = np.ascontiguousarray(X[at], dtype=self.dtype)
                 signs, q = y[at].astype(self.dtype), weights[at].astype(self.dtype)
                 try:
                     sums = (curvature.second_order(self.part, self.along, part, signs, q, self.P, space,
@@ -202,10 +203,11 @@ def working_type(dtype, *arrays):
     """float32 if asked for, or if all `arrays` are; else float64."""
     if dtype is None:
         return np.dtype(np.float32 if all(getattr(a, "dtype", None) == np.float32 for a in arrays) else np.float64)
-    try:
-        if np.dtype(dtype).name in ("float32", "float64"):
+    try:                                       # other strings are not tried: numpy warns of some that it deprecates
+        if (not isinstance(dtype, str) or dtype in ("float32", "float64", "f4", "f8", "single", "double")) \
+                and np.dtype(dtype).name in ("float32", "float64"):
             return np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         pass
     raise ValueError(f"dtype: got {dtype!r}, expected float32 or float64")
 

@@ -246,7 +246,7 @@ def test_types():
     assert loss_and_gradient(v, W, X, y, P.astype(float))[1].dtype == np.float64
     assert loss_and_gradient(v, W, X, y, P, dtype="float64")[1].dtype == np.float64
     assert loss_and_gradient(*make(4, 3, 2).args, dtype=np.float32)[2].dtype == np.float32
-    for wrong in ("float16", complex, "text", 3):
+    for wrong in ("float16", complex, "text", "a", 3):
         with pytest.raises(ValueError, match="^dtype: got .*, expected float32 or float64"):
             loss_and_gradient(v, W, X, y, P, dtype=wrong)
 
@@ -319,6 +319,15 @@ def test_products_near_underflow_keep_their_digits(scale, gap):
         got, wanted = (f(v, case.W, case.X, y, case.P) for f in (loss_and_gradient, gradients.loss_and_gradient))
         for a, b in zip(got[1:], wanted[1:]):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.abs(b).max())
+
+
+def test_numbers_beyond_float32_are_an_error_and_not_a_warning():
+    v, W, X, y, P = make(6, 3, 2, seed=1).args
+    for options in ({}, {"squared_norms": True}, {"direction": (v, W)}):
+        with pytest.raises(OverflowError, match="^(dv|squared_norms|HW|Hv): overflow"):
+            loss_and_gradient(0 * v, 0 * W, X * 1e50, y, P, dtype=np.float32, **options)
+    loss, dv, _ = loss_and_gradient(0 * v, 0 * W, X * 1e50, y, P)
+    assert loss == pytest.approx(np.log(2)) and np.isfinite(dv).all()
 
 
 def test_place_of_a_fault_is_that_in_the_whole_batch():
