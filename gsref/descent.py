@@ -17,6 +17,7 @@ from gsref.population import Population, population
 from gsref.problem import Problem
 
 
+LEAST_RTOL = 1e-12                             # LSODA warns and gives up a little below
 SPLITS_PER_DECADE = 2                          # the integrator starts anew twice a decade: there a run can be split
 
 
@@ -50,9 +51,18 @@ class Trajectory:
 
     @classmethod
     def from_arrays(cls, arrays):
+        """What `arrays` has written.  ValueError if one is missing, or not a row of finite numbers for each step."""
+        missing = [name for name in (*cls.FIELDS, "switch") if name not in arrays]
+        if missing:
+            raise ValueError(f"arrays: got no {missing[0]}, expected {', '.join((*cls.FIELDS, 'switch'))}")
+        n = arrays["step"].size
+        for name in cls.FIELDS:
+            tail = {"order": (6,), "velocity": (6,), "error": (7,)}.get(name, ())
+            array = arrays[name]
+            if n == 0 or array.shape != (n, *tail) or array.dtype.kind not in "if" or not np.isfinite(array).all():
+                raise ValueError(f"{name}: got {array.dtype} {array.shape}, expected finite numbers, a row for each step")
         switch = int(arrays["switch"])
-        return cls(*(arrays[name] for name in cls.FIELDS),
-                   switch=None if switch < 0 else switch)
+        return cls(*(arrays[name] for name in cls.FIELDS), switch=None if switch < 0 else switch)
 
     def join(self, later):
         """This trajectory and the one that went on from its last row, as one."""
@@ -115,9 +125,11 @@ def follow_flow(evaluate, x, eta, first, stops, rtol):
         dx/ds = t F(x),   t = exp(s)                                                             [long.4]
 
     In log time, because the late path is a power law in t; by LSODA (scipy), because the fast directions have decayed
-    and the equation is stiff.  `rtol` is its tolerance, relative to each scalar (or 1e-3 of the largest); the third term
-    of F is left out where it is below a tenth of that.  Raises ArithmeticError if the integrator gives up.
+    and the equation is stiff.  `rtol`, but not less than LEAST_RTOL, is its tolerance, relative to each scalar (or 1e-3
+    of the largest); the third term of F is left out where it is below a tenth of that.  Raises ArithmeticError if the
+    integrator gives up.
     """
+    rtol = max(rtol, LEAST_RTOL)
     terms = 2 if last_term(evaluate, x, eta, evaluate(x).velocity) < 0.1 * rtol else 3
     scale = np.maximum(np.abs(x), 1e-3 * np.abs(x).max())
     s = np.log(np.array([first, *stops], dtype=float))
@@ -227,8 +239,10 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     """
     instance("problem", problem, Problem)
     instance("start", start, OrderParameters)
-    eta, n_steps = real("eta", eta, 0.0, open_least=True), integer("n_steps", n_steps, 0)
-    first_step, per_decade = integer("first_step", first_step, 0), integer("per_decade", per_decade, 1)
+    eta, n_steps = real("eta", eta, 0.0, open_least=True), integer("n_steps", n_steps, 0, 10**300)
+    first_step, per_decade = integer("first_step", first_step, 0, 10**300), integer("per_decade", per_decade, 1, 10**6)
+    if switch is not None:
+        switch = integer("switch", switch, 1, max(first_step, 1))
     flow_from = integer("flow_from", flow_from, 1)
     max_exact = n_steps if max_exact is None else integer("max_exact", max_exact, 1)
     if flow is not None:

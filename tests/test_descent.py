@@ -144,6 +144,9 @@ def test_trajectory_of_exact_steps():
     ({"flow": 2}, ValueError, "flow: got 2.0"),
     ({"callback": 3}, TypeError, "callback: got int, expected a callable or None"),
     ({"problem": 3}, TypeError, "problem: got int, expected Problem"),
+    ({"switch": "soon"}, TypeError, "switch: got 'soon'"),
+    ({"switch": 0}, ValueError, "switch: got 0"),
+    ({"first_step": 10**400}, ValueError, "first_step: got 1000"),
 ])
 def test_bad_input(change, error, message):
     arguments = {"problem": Problem(2, 3), "eta": 0.1, "n_steps": 1, **change}
