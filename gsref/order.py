@@ -42,7 +42,8 @@ class OrderParameters:
         return OrderParameters(*(x + y for x, y in zip(astuple(self), astuple(other))))
 
     def __mul__(self, scalar):
-        return OrderParameters(*(float(scalar) * x for x in astuple(self)))
+        scalar = real("scalar", scalar)
+        return OrderParameters(*(scalar * x for x in astuple(self)))
 
     __rmul__ = __mul__
 

@@ -100,6 +100,9 @@ def test_vector_arithmetic():
     assert OrderParameters.from_array(x.to_array()) == x
     with pytest.raises(TypeError):
         x + 1
+    for wrong in (None, "2", 1j, np.ones(6)):
+        with pytest.raises(TypeError, match="^scalar: got .*, expected a real number"):
+            x * wrong
 
 
 @pytest.mark.parametrize("problem, order, message", [
