@@ -125,6 +125,8 @@ def run(parser, argv, body):
             return body(args)
     except UsageError as problem:
         parser.error(str(problem))
+    except OSError as problem:                 # a full disk, or a folder where a file should be written
+        parser.error(f"--out: cannot write to {str(args.out)!r} ({problem.strerror or problem})")
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{parser.prog}: interrupted; the same command with --resume goes on from {args.out}\n")
         return INTERRUPTED

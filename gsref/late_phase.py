@@ -13,7 +13,8 @@ LATE_CONSTANT = math.sqrt(2 / math.pi) * math.pi**2 / 12
 
 def late_loss(problem, alpha):
     """L ~ C / (sigma D alpha),  C = sqrt(2/pi) pi^2/12 = 0.656..  [late.1]."""
-    return LATE_CONSTANT / (problem.sigma * problem.D * np.asarray(alpha, dtype=float))
+    with np.errstate(over="ignore", divide="ignore"):          # inf where sigma D alpha underflows: far from late
+        return LATE_CONSTANT / (problem.sigma * problem.D * np.asarray(alpha, dtype=float))
 
 
 def late_alpha(problem, eta, step):

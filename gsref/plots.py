@@ -60,6 +60,16 @@ def thin(run, rows=400):
     return np.unique(np.clip(np.searchsorted(step, wanted), 1, len(step) - 1)) if len(step) > 1 else np.array([0])
 
 
+def _log_scales(ax, names="xy"):
+    """Log scales on the axes `names` that have a positive number to show (matplotlib warns of one without)."""
+    for name in names:
+        k = "xy".index(name)                   # the x of an axhline is no datum
+        data = [line.get_data()[k] for line in ax.lines
+                if line.get_transform().contains_branch_seperately(ax.transData)[k]]
+        if any(np.any(np.asarray(values, dtype=float) > 0) for values in data):
+            ax.set(**{f"{name}scale": "log"})
+
+
 def loss_against_steps(runs):
     """Loss, its late law, and the claimed 1/D^2 of each size."""
     data = {"caption": "Population loss against gradient-descent steps; dashed: the late law 0.656/(sigma D alpha(t)); "
@@ -76,7 +86,8 @@ def loss_against_steps(runs):
             axes.axhline(run.target, linestyle=":", color=colour[run.problem.D], linewidth=0.9)
             data["runs"].append({"D": run.problem.D, "step": path.step[i], "loss": path.loss[i], "loss_error":
                                  path.error[i, 0], "late_law": law, "claimed_bound": run.target})
-        axes.set(xscale="log", yscale="log", xlabel="gradient-descent step t", ylabel="population loss L (nats)",
+        _log_scales(axes)
+        axes.set(xlabel="gradient-descent step t", ylabel="population loss L (nats)",
                  title=_title(runs))
         axes.plot([], [], "--", color="grey", label="late law")
         axes.plot([], [], ":", color="grey", label="claimed $1/D^2$")
@@ -97,8 +108,8 @@ def leak_against_steps(runs, laws):
             axes.plot(path.step[rows][keep], worst[keep], "--", color=colour[run.problem.D], linewidth=0.9)
             data["runs"].append({"D": run.problem.D, "step": path.step[i], "leak": path.leak[i],
                                  "quantile_step": path.step[rows], "worst_leak_99": worst})
-        axes.set(xscale="log", yscale="log", xlabel="gradient-descent step t",
-                 ylabel="attention off the relevant group, $1 - S$", title=_title(runs))
+        _log_scales(axes)
+        axes.set(xlabel="gradient-descent step t", ylabel="attention off the relevant group, $1 - S$", title=_title(runs))
         axes.plot([], [], "-", color="grey", label="mean")
         axes.plot([], [], "--", color="grey", label="worst query, 99 % of inputs")
         axes.legend(ncols=1 + len(runs) // 8, loc="lower left")
@@ -122,10 +133,11 @@ def order_parameters(runs):
                 ax.plot(path.step[i], path.order[i, k], color=colour[run.problem.D], label=f"D = {run.problem.D}")
             data["runs"].append({"D": run.problem.D, "step": path.step[i], "order": path.order[i]})
         for ax, label in zip(axes.flat, ORDER_LABELS):
-            ax.set(xscale="log", title=label)
+            _log_scales(ax, "x")
+            ax.set(title=label)
         for ax in axes[1]:
             ax.set_xlabel("step t")
-        axes[0, 0].set_yscale("log")
+        _log_scales(axes[0, 0], "y")
         axes[0, 0].legend()
         picture.suptitle(_title(runs), fontsize=9)
     return picture, data

@@ -30,6 +30,7 @@ SAVE_EVERY = 5.0                               # seconds between checkpoints
 MAX_EXACT = 20_000                             # a path that still jumps about after so many steps is left there
 MAX_STEPS = {"full": 10**15, "position_only": 10**30}
 FLOW_FROM = {"full": 300, "position_only": 10}  # steps before which exact steps are the cheaper way
+MAP_ROWS = 64                                  # of a picture of the attention matrix: more are not readable
 LAW_SIZES = (16, 64, 256, 1024, 4096)          # position-only sizes beside the full runs, for the laws in D
 LAW_EPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
@@ -47,7 +48,8 @@ def parser():
                        help="losses whose times are tabulated; a run goes on to the smallest (default 0.1,0.03,0.01)")
     parse.add_argument("--eta", type=option(LearningRate.parse, ALLOWED), default=LearningRate.parse("0.5/D"),
                        metavar="RULE", help=f"learning rate: {ALLOWED} (default 0.5/D)")
-    parse.add_argument("--sigma", type=positive_option(1e3), default=1.0, metavar="X",
+    parse.add_argument("--sigma", default=1.0, metavar="X",
+                       type=option(float, "a number from 1e-100 to 1000", lambda sigma: 1e-100 <= sigma <= 1e3),
                        help="standard deviation of a feature (default 1)")
     parse.add_argument("--mode", choices=MODES, default="full", help="full, or position_only: W11 frozen at zero")
     parse.add_argument("--rtol", type=positive_option(0.1), default=1e-3, metavar="X",
@@ -102,6 +104,17 @@ def plan(args):
     return rows + [("position_only", D, min(1 / D**2, min(LAW_EPS))) for D in args.laws]
 
 
+def check_rates(args):
+    """UsageError if a rule for the learning rate gives 0 or inf at one of the sizes."""
+    for D in () if args.eta.stable else (*args.D, *args.laws):
+        try:
+            eta = args.eta.at(Problem(args.d, D, args.sigma))
+        except OverflowError:
+            eta = np.inf
+        if not 0 < eta < np.inf:
+            raise UsageError(f"--eta: got {args.eta.text!r}, which is {eta:g} at D = {D}, expected a finite number > 0")
+
+
 def paths(args, progress):
     """All runs of the plan, each going on from the checkpoint where there is one."""
     options = {key: str(value) for key, value in vars(args).items() if key not in ("out", "resume", "strict")}
@@ -117,7 +130,11 @@ def paths(args, progress):
         problem, prefix = Problem(args.d, D, args.sigma), f"{mode}_D{D}/"
         eta = stability.stable_eta(problem, mode, seed=args.seed) if args.eta.stable else args.eta.at(problem)
         mine = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
-        resumed = Trajectory.from_arrays(mine) if mine else None
+        try:
+            resumed = Trajectory.from_arrays(mine) if mine else None
+        except ValueError as damage:
+            raise UsageError(f"--resume: {checkpoint.path}: not a usable checkpoint ({damage}); "
+                             "delete it to start anew") from None
 
         def save(path):
             kept.update({prefix + key: value for key, value in path.arrays().items()})
@@ -159,6 +176,7 @@ def body(args):
     args.D = args.D or ([4, 6] if args.quick else [4, 6, 8])
     args.eps = args.eps or ([0.1] if args.quick else [0.1, 0.03, 0.01])
     args.laws = () if args.quick or args.mode != "full" else LAW_SIZES
+    check_rates(args)
     output_folder(args.out)
     progress = RunProgress()
     runs, checkpoint = paths(args, progress)
@@ -196,14 +214,17 @@ def write_outputs(args, runs, laws_of_D, laws, checks):
     for r in laws_of_D:
         arrays |= {f"{r.mode}_D{r.problem.D}/{name}": value for name, value in r.trajectory.arrays().items()}
     write_arrays(args.out / "trajectory.npz", arrays)
-    largest = max(runs, key=lambda r: (r.problem.D <= 64, r.problem.D))       # a map of more rows is not readable
-    maps = [(row, mean_attention(largest.problem, largest.order(row), largest.mode, 4096, args.seed))
-            for row in (0, *largest.stages()[1:])]
     drawn = {"times_position_only": plots.times_to_loss(laws_of_D, LAW_EPS)} if laws_of_D else {}
+    largest = max((r for r in runs if r.problem.D <= MAP_ROWS), key=lambda r: r.problem.D, default=None)
+    if largest:
+        maps = [(row, mean_attention(largest.problem, largest.order(row), largest.mode, 4096, args.seed))
+                for row in (0, *largest.stages()[1:])]
+        drawn["attention"] = plots.attention_maps(largest, maps)
+    else:
+        sys.stderr.write(f"no picture of the attention matrix: every D is above {MAP_ROWS}\n")
     for name, (picture, data) in {
             **drawn, "loss": plots.loss_against_steps(runs), "leak": plots.leak_against_steps(runs, laws),
-            "order": plots.order_parameters(runs), "attention": plots.attention_maps(largest, maps),
-            "times": plots.times_to_loss(runs, args.eps)}.items():
+            "order": plots.order_parameters(runs), "times": plots.times_to_loss(runs, args.eps)}.items():
         plots.save(picture, args.out, name, data)
     write_text(args.out / "report.json", to_json({
         "problem": {"d": args.d, "D": args.D, "sigma": args.sigma, "relevant": 0, "mode": args.mode},

@@ -58,7 +58,7 @@ class Run:
     def at_step(self, values, step):
         """`values` (one positive number a row) at a step between rows, by log-log interpolation; None if outside."""
         steps = self.trajectory.step
-        if not steps[1] <= step <= steps[-1]:
+        if len(steps) < 2 or not steps[1] <= step <= steps[-1]:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):             # a value that has underflowed to 0 gives 0 or NaN
             return float(np.exp(np.interp(np.log(step), np.log(steps[1:]), np.log(values[1:]))))
@@ -140,9 +140,10 @@ def check_A2(runs, seed=0):
         d, v_star = run.problem.d, run.problem.direction
         dv, _, size, _ = mirrored_gradient(run.problem, run.order(row), n, [seed, row])
         worst = max(worst, _forbidden(dv[:d] - v_star * (v_star @ dv[:d]), size[:d]))
-    verdict = "fails" if worst > ROUNDING or lowest < -3 * error else "holds" if lowest > 3 * error else "undecided"
+    verdict = "fails" if worst > ROUNDING or lowest < -3 * error else "holds" if 3 * error < lowest < np.inf else "undecided"
+    smallest = f"smallest alpha {lowest:.4g}" if lowest < np.inf else "no step was taken"
     return Check("A2", "v1 is a positive multiple of v* throughout", "alpha > 0, no part across v*",
-                 f"smallest alpha {lowest:.4g}; gradient across v* {worst:.1e} of a sample's",
+                 f"{smallest}; gradient across v* {worst:.1e} of a sample's",
                  f"alpha +- {error:.1g}; rounding, up to {ROUNDING:.1e}", verdict,
                  {"alpha": lowest, "alpha_error": error, "worst": worst, "bound": ROUNDING})
 
@@ -264,9 +265,11 @@ def check_late(runs):
     """Our own law of the late phase, L sigma D alpha -> 0.656: the ratio at the end of each run tends to one."""
     run = min(runs, key=lambda run: run.trajectory.loss[-1] * run.problem.D)
     path = run.trajectory
-    with np.errstate(over="ignore"):           # at an absurd alpha the law underflows and the ratio is inf
-        ratio = path.loss / np.where(path.order[:, 0] > 0, late_loss(run.problem, np.maximum(path.order[:, 0], 1e-300)),
-                                     np.inf)
+    alpha = path.order[:, 0]
+    late = np.full(len(alpha), np.inf)         # no law where alpha <= 0: ratio 0
+    late[alpha > 0] = late_loss(run.problem, alpha[alpha > 0])
+    with np.errstate(over="ignore", divide="ignore"):          # at an absurd alpha the law underflows: ratio inf
+        ratio = path.loss / late
     error = path.error[-1, 0] / path.loss[-1] * ratio[-1]
     earlier = run.at_step(np.maximum(ratio, 1e-300), max(path.step[-1] / 10, 1))
     if earlier is None or path.loss[-1] > 0.1:

@@ -128,8 +128,11 @@ def test_a_checkpoint_of_other_options_is_refused(tmp_path, monkeypatch, capsys)
     (["--eps", "nan"], "numbers between 0 and 0.69"),
     (["--eta", "fast"], "a number > 0, a rule such as 0.5/D"),
     (["--eta", "-1"], "a number > 0, a rule such as 0.5/D"),
-    (["--sigma", "0"], "a number > 0"),
-    (["--sigma", "inf"], "a number > 0"),
+    (["--eta", "0.5/D^9999"], "which is 0 at D = 4, expected a finite number > 0"),
+    (["--eta", "1e300*D^300"], "which is inf at D = 4, expected a finite number > 0"),
+    (["--sigma", "0"], "a number from 1e-100 to 1000"),
+    (["--sigma", "inf"], "a number from 1e-100 to 1000"),
+    (["--sigma", "1e-200"], "a number from 1e-100 to 1000"),
     (["--mode", "half"], "position_only"),
     (["--rtol", "1"], "a number > 0 and <= 0.1"),
     (["--steps", "0"], "an integer from 1"),
@@ -161,8 +164,59 @@ def test_resume_without_a_checkpoint_says_so(tmp_path, capsys):
     ["--D", "3", "--steps", "1"],                                # nothing reaches any loss: empty pictures
     ["--D", "4", "--eta", "1e60", "--eps", "0.5"],               # an absurd rate
     ["--D", "4,8,16", "--eta", "1e5", "--eps", "0.5"],           # leaks of 0 to rounding
+    ["--D", "4", "--eta", "1e300"],                              # the first step leaves what expectations allow
+    ["--D", "4", "--eps", "1e-9"],                               # steps beyond 64-bit integers
     ["--D", "2", "--d", "1", "--sigma", "1e-3", "--eps", "0.5"],
+    ["--D", "2", "--d", "1", "--sigma", "1e-30", "--steps", "5"],
+    ["--D", "4", "--rtol", "1e-300", "--eps", "0.2"],            # below what the integrator can do
+    ["--D", "65536", "--d", "1", "--steps", "1"],                # 32 GiB as an attention matrix
 ])
 def test_extreme_runs_end_with_a_report(tmp_path, options):
     assert run_theorem1.main(["--mode", "position_only", *options, "--out", str(tmp_path)]) == 0
     assert {check["verdict"] for check in report(tmp_path)["checks"]} <= {"holds", "fails", "undecided", "not in regime"}
+
+
+def test_a_run_without_a_small_D_has_no_attention_picture(tmp_path, capsys):
+    assert run_theorem1.main(["--mode", "position_only", "--D", "128", "--d", "1", "--steps", "2", "--out",
+                              str(tmp_path)]) == 0
+    assert "no picture of the attention matrix" in capsys.readouterr().err
+    assert not (tmp_path / "attention.png").exists() and (tmp_path / "loss.png").exists()
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda a: a.pop("position_only_D4/loss"), "got no loss"),
+    (lambda a: a.update({"position_only_D4/loss": a["position_only_D4/loss"][:-1]}), "loss: got float64"),
+    (lambda a: a.update({"position_only_D4/order": a["position_only_D4/order"] * np.nan}), "order: got float64"),
+    (lambda a: a.update({"position_only_D4/step": a["position_only_D4/step"][:0]}), "step: got int64"),
+    (lambda a: a.update({"position_only_D4/error": a["position_only_D4/error"].astype(str)}), "error: got <U"),
+])
+def test_a_checkpoint_with_other_arrays_is_refused_in_one_line(tmp_path, monkeypatch, capsys, change, message):
+    def interrupt(self, *state):
+        if state[3] > 20:
+            raise KeyboardInterrupt
+    monkeypatch.setattr(run_theorem1.RunProgress, "step", interrupt)
+    assert run_theorem1.main([*SMALL, "--out", str(tmp_path)]) == 130
+    capsys.readouterr()
+    path = tmp_path / "checkpoint.npz"
+    with np.load(path) as file:
+        kept = dict(file)
+    change(kept)
+    np.savez(path, **kept)
+    with pytest.raises(SystemExit) as stop:
+        run_theorem1.main([*SMALL, "--out", str(tmp_path), "--resume"])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and said.count("\n") == 1 and "not a usable checkpoint" in said and message in said
+
+
+def test_a_folder_in_the_place_of_an_output_is_one_line(tmp_path, capsys):
+    (tmp_path / "report.json").mkdir()
+    with pytest.raises(SystemExit) as stop:
+        run_theorem1.main(["--mode", "position_only", "--D", "3", "--steps", "1", "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and "--out: cannot write to" in said.splitlines()[-1] and "Traceback" not in said
+
+
+def test_a_run_that_cannot_take_a_step_decides_nothing_about_alpha(tmp_path):
+    assert run_theorem1.main(["--mode", "position_only", "--D", "4", "--eta", "1e300", "--out", str(tmp_path)]) == 0
+    (found,) = (check for check in report(tmp_path)["checks"] if check["id"] == "A2")
+    assert found["verdict"] == "undecided" and "no step was taken" in found["measured"]
