@@ -164,12 +164,10 @@ def test_resume_without_a_checkpoint_says_so(tmp_path, capsys):
     ["--D", "3", "--steps", "1"],                                # nothing reaches any loss: empty pictures
     ["--D", "4", "--eta", "1e60", "--eps", "0.5"],               # an absurd rate
     ["--D", "4,8,16", "--eta", "1e5", "--eps", "0.5"],           # leaks of 0 to rounding
-    ["--D", "4", "--eta", "1e300"],                              # the first step leaves what expectations allow
     ["--D", "4", "--eps", "1e-9"],                               # steps beyond 64-bit integers
     ["--D", "2", "--d", "1", "--sigma", "1e-3", "--eps", "0.5"],
     ["--D", "2", "--d", "1", "--sigma", "1e-30", "--steps", "5"],
     ["--D", "4", "--rtol", "1e-300", "--eps", "0.2"],            # below what the integrator can do
-    ["--D", "65536", "--d", "1", "--steps", "1"],                # 32 GiB as an attention matrix
 ])
 def test_extreme_runs_end_with_a_report(tmp_path, options):
     assert run_theorem1.main(["--mode", "position_only", *options, "--out", str(tmp_path)]) == 0
@@ -177,7 +175,8 @@ def test_extreme_runs_end_with_a_report(tmp_path, options):
 
 
 def test_a_run_without_a_small_D_has_no_attention_picture(tmp_path, capsys):
-    assert run_theorem1.main(["--mode", "position_only", "--D", "128", "--d", "1", "--steps", "2", "--out",
+    """At D = 65536 the matrix would be 32 GiB."""
+    assert run_theorem1.main(["--mode", "position_only", "--D", "65536", "--d", "1", "--steps", "2", "--out",
                               str(tmp_path)]) == 0
     assert "no picture of the attention matrix" in capsys.readouterr().err
     assert not (tmp_path / "attention.png").exists() and (tmp_path / "loss.png").exists()
@@ -208,7 +207,8 @@ def test_a_checkpoint_with_other_arrays_is_refused_in_one_line(tmp_path, monkeyp
     assert stop.value.code == 2 and said.count("\n") == 1 and "not a usable checkpoint" in said and message in said
 
 
-def test_a_folder_in_the_place_of_an_output_is_one_line(tmp_path, capsys):
+def test_a_folder_in_the_place_of_an_output_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(plots, "save", lambda *_: None)
     (tmp_path / "report.json").mkdir()
     with pytest.raises(SystemExit) as stop:
         run_theorem1.main(["--mode", "position_only", "--D", "3", "--steps", "1", "--out", str(tmp_path)])
