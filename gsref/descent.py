@@ -240,7 +240,8 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     instance("problem", problem, Problem)
     instance("start", start, OrderParameters)
     eta, n_steps = real("eta", eta, 0.0, open_least=True), integer("n_steps", n_steps, 0, 10**300)
-    first_step, per_decade = integer("first_step", first_step, 0, 10**300), integer("per_decade", per_decade, 1, 10**6)
+    first_step = integer("first_step", first_step, 0, 10**300)
+    per_decade = integer("per_decade", per_decade, 1, 10**6)
     if switch is not None:
         switch = integer("switch", switch, 1, max(first_step, 1))
     flow_from = integer("flow_from", flow_from, 1)
