@@ -9,6 +9,9 @@ import threading
 import time
 from pathlib import Path
 
+from gsref.files import Checkpoint
+from gsref.report import versions
+
 OK, FAILED_CLAIM, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -68,6 +71,31 @@ def output_folder(path):
         raise UsageError(f"--out: cannot write to {str(path)!r} ({problem.strerror}), "
                          "expected a writable folder") from None
     return path
+
+
+def open_checkpoint(args, ignore=()):
+    """(checkpoint.npz in --out, what --resume finds in it: a mapping of arrays, empty if there is nothing).
+
+    All options that `args` has belong to the checkpoint, but those that change no number and the names in `ignore`.
+    UsageError if the file cannot be read or belongs to a run with other options.
+    """
+    ignore = {"out", "resume", "strict", *ignore}
+    options = {name: str(value) for name, value in vars(args).items() if name not in ignore}
+    checkpoint = Checkpoint(args.out / "checkpoint.npz", options | versions())
+    if not args.resume:
+        return checkpoint, {}
+    try:
+        kept = checkpoint.load()
+    except ValueError as problem:
+        raise UsageError(f"--resume: {problem}") from None
+    if kept is None:
+        sys.stderr.write("no checkpoint in --out: starting anew\n")
+    return checkpoint, kept or {}
+
+
+def unusable(checkpoint, problem):
+    """The UsageError of a checkpoint that can be read but holds something else than the run has saved."""
+    return UsageError(f"--resume: {checkpoint.path}: not a usable checkpoint ({problem}); delete it to start anew")
 
 
 class Progress:

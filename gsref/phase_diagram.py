@@ -9,9 +9,9 @@ Outcomes of the path (what the recursion of the order parameters does):
     oscillates   anything else: the loss exceeds log 2, or no group is selected, or a number leaves float64
 
 `leaves` is the fifth: rounding breaks the symmetry (`stability.growth`) before the outcome of the path is reached, so
-that a run of all parameters does not follow the path.  The thresholds 1/2 are definitions; boundaries move little
-with them. Everything that a worker runs is a function of plain numbers, so that any `concurrent.futures.Executor`
-will do. Source: derivations/10_stability.md.
+that a run of all parameters does not follow the path.  The thresholds 1/2 are definitions.  Everything that a
+worker runs is a function of plain numbers, so that any `concurrent.futures.Executor` will do.
+Source: derivations/10_stability.md.
 """
 
 import math

@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
-                            output_folder, positive_option, run)
-from gsref.files import Checkpoint, DamagedFile, write_arrays, write_text
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
+                            open_checkpoint, option, output_folder, positive_option, run)
+from gsref.files import write_arrays, write_text
 from gsref.metalearner import claims, experiments
 from gsref.metalearner.experiments import Figure
 from gsref.metalearner.problem import MetaProblem
@@ -151,14 +151,7 @@ def body(args):
     first, second, full_size = figures(args)
     output_folder(args.out)
     progress = Progress()
-    options = {key: str(value) for key, value in vars(args).items() if key not in ("out", "resume", "strict", "memory")}
-    checkpoint = Checkpoint(args.out / "checkpoint.npz", options | versions())
-    try:
-        kept = (checkpoint.load() if args.resume else None) or {}
-    except (DamagedFile, ValueError) as problem:
-        raise UsageError(f"--resume: {problem}") from None
-    if args.resume and not kept:
-        sys.stderr.write("no checkpoint in --out: starting anew\n")
+    checkpoint, kept = open_checkpoint(args, ignore=("memory",))
     total = 50 * len(first.R) + (72 if full_size else 9) + 32
     measurements = Measurements(checkpoint, kept, progress, total)
     one, svms, two, every, some, published, sizes, tasks, before = measure(args, first, second, measurements)

@@ -19,9 +19,9 @@ from dataclasses import asdict
 import numpy as np
 
 from gsref import phase_diagram
-from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
-                            output_folder, positive_option, run)
-from gsref.files import Checkpoint, DamagedFile, write_text
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, add_run_options, integer_option, open_checkpoint,
+                            option, output_folder, positive_option, run, unusable)
+from gsref.files import write_text
 from gsref.phase_diagram import BOUNDARIES, Cell, bisect, bracket, cell, claims, power_law, rates, run_jobs
 from gsref.population import MODES
 from gsref.report import table, to_json, versions
@@ -68,19 +68,16 @@ class Store:
     """Results of jobs, saved now and then, and found again by --resume.  Keys are (kind, *plain numbers)."""
 
     def __init__(self, args):
-        options = {key: str(getattr(args, key)) for key in ("d", "sigma", "seed")}
-        self.checkpoint, self.saved = Checkpoint(args.out / "checkpoint.npz", options | versions()), time.monotonic()
-        self.cells, self.edges = {}, {}
-        try:
-            kept = self.checkpoint.load() if args.resume else None
-        except (DamagedFile, ValueError) as problem:
-            raise UsageError(f"--resume: {problem}") from None
+        # the grid may change between runs: results are found again by their own numbers
+        self.checkpoint, kept = open_checkpoint(args, ignore=("mode", "D", "rates", "workers", "quick"))
+        self.saved, self.cells, self.edges = time.monotonic(), {}, {}
         if kept:
-            kept = json.loads(str(kept["results"]))
-            self.cells = {tuple(job): Cell(**found) for job, found in kept["cells"]}
-            self.edges = {tuple(job): tuple(found) for job, found in kept["edges"]}
-        elif args.resume:
-            sys.stderr.write("no checkpoint in --out: starting anew\n")
+            try:
+                kept = json.loads(str(kept["results"]))
+                self.cells = {tuple(job): Cell(**found) for job, found in kept["cells"]}
+                self.edges = {tuple(job): tuple(found) for job, found in kept["edges"]}
+            except (KeyError, TypeError, ValueError) as damage:
+                raise unusable(self.checkpoint, f"{type(damage).__name__}: {damage}") from None
 
     def save(self, force=False):
         if force or time.monotonic() - self.saved > SAVE_EVERY:

@@ -15,10 +15,10 @@ import numpy as np
 
 from gsref import stability, theorem1
 from gsref.attention import attention_law, mean_attention
-from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
-                            output_folder, positive_option, run)
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
+                            open_checkpoint, option, output_folder, positive_option, run, unusable)
 from gsref.descent import Trajectory, descend
-from gsref.files import Checkpoint, DamagedFile, write_arrays, write_text
+from gsref.files import write_arrays, write_text
 from gsref.learning_rate import ALLOWED, LearningRate
 from gsref.order import OrderParameters
 from gsref.population import MODES
@@ -117,14 +117,7 @@ def check_rates(args):
 
 def paths(args, progress):
     """All runs of the plan, each going on from the checkpoint where there is one."""
-    options = {key: str(value) for key, value in vars(args).items() if key not in ("out", "resume", "strict")}
-    checkpoint = Checkpoint(args.out / "checkpoint.npz", options | versions())
-    try:
-        kept = (checkpoint.load() if args.resume else None) or {}
-    except (DamagedFile, ValueError) as problem:
-        raise UsageError(f"--resume: {problem}") from None
-    if args.resume and not kept:
-        progress.note("no checkpoint in --out: starting anew")
+    checkpoint, kept = open_checkpoint(args)
     rows, runs = plan(args), []
     for k, (mode, D, target) in enumerate(rows):
         problem, prefix = Problem(args.d, D, args.sigma), f"{mode}_D{D}/"
@@ -133,8 +126,7 @@ def paths(args, progress):
         try:
             resumed = Trajectory.from_arrays(mine) if mine else None
         except ValueError as damage:
-            raise UsageError(f"--resume: {checkpoint.path}: not a usable checkpoint ({damage}); "
-                             "delete it to start anew") from None
+            raise unusable(checkpoint, damage) from None
 
         def save(path):
             kept.update({prefix + key: value for key, value in path.arrays().items()})
@@ -156,9 +148,6 @@ class RunProgress:
     def step(self, k, n, name, step, loss, target):
         share = np.clip(np.log(np.log(2) / loss) / np.log(np.log(2) / target), 0, 1)
         self.line.show(f"{name}: step {step:,}, loss {loss:.3g} (to {target:.3g})", (k + share) / n)
-
-    def note(self, text):
-        sys.stderr.write(text + "\n")
 
 
 def quantiles(run, per_decade, seed):

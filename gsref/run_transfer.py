@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option, option,
-                            output_folder, positive_option, run)
-from gsref.files import Checkpoint, DamagedFile, write_arrays, write_text
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
+                            open_checkpoint, option, output_folder, positive_option, run)
+from gsref.files import write_arrays, write_text
 from gsref.learning_rate import ALLOWED, LearningRate
 from gsref.population import MODES
 from gsref.problem import Problem
@@ -80,14 +80,8 @@ class Work:
     """Does units one after the other, keeps what is done in the checkpoint, and shows progress."""
 
     def __init__(self, args, units):
-        options = {key: str(value) for key, value in vars(args).items() if key not in ("out", "resume", "strict")}
-        self.checkpoint, self.line = Checkpoint(args.out / "checkpoint.npz", options | versions()), Progress()
-        try:
-            self.kept = (self.checkpoint.load() if args.resume else None) or {}
-        except (DamagedFile, ValueError) as problem:
-            raise UsageError(f"--resume: {problem}") from None
-        if args.resume and not self.kept:
-            sys.stderr.write("no checkpoint in --out: starting anew\n")
+        self.checkpoint, self.kept = open_checkpoint(args)
+        self.line = Progress()
         self.units, self.total, self.done = units, sum(unit.cost for unit in units), 0.0
 
     def results(self):

@@ -10,7 +10,8 @@ import pytest
 
 from gsref import commands
 from gsref.commands import (FAILED_CLAIM, INTERRUPTED, OK, USAGE, Parser, Progress, UsageError, add_run_options,
-                            integer_option, option, output_folder, positive_option, run, terminable)
+                            integer_option, open_checkpoint, option, output_folder, positive_option, run, terminable,
+                            unusable)
 
 
 def parser():
@@ -159,6 +160,40 @@ def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(commands, "time", made)
     return made
+
+
+def test_checkpoint_is_opened_empty_and_found_again(tmp_path, capsys):
+    fresh, again = (parser().parse_args(["--out", str(tmp_path), *more]) for more in ([], ["--resume", "--strict"]))
+    assert open_checkpoint(again)[1] == {} and "no checkpoint in --out: starting anew" in capsys.readouterr().err
+    checkpoint, kept = open_checkpoint(fresh)
+    assert kept == {} and capsys.readouterr().err == ""
+    checkpoint.save({"x": [1.0, 2.0]})
+    assert open_checkpoint(fresh)[1] == {}                        # without --resume it is not read
+    assert list(open_checkpoint(again)[1]["x"]) == [1.0, 2.0]     # --out, --resume, --strict change no number
+
+
+@pytest.mark.parametrize("more, ignore, says", [
+    (["--seed", "1"], (), "seed: '0' there, '1' now"),
+    (["--D", "8", "--eps", "0.2"], ("D",), "eps: '0.1' there, '0.2' now"),
+    (["--D", "8"], ("D",), None),
+])
+def test_checkpoint_of_other_options(tmp_path, more, ignore, says):
+    open_checkpoint(parser().parse_args(["--out", str(tmp_path)]), ignore)[0].save({"x": [1.0]})
+    other = parser().parse_args(["--out", str(tmp_path), "--resume", *more])
+    if says is None:
+        assert list(open_checkpoint(other, ignore)[1]) == ["x"]
+    else:
+        with pytest.raises(UsageError, match=says):
+            open_checkpoint(other, ignore)
+
+
+def test_damaged_checkpoint_is_a_usage_error(tmp_path):
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK not a zip")
+    args = parser().parse_args(["--out", str(tmp_path), "--resume"])
+    with pytest.raises(UsageError, match="^--resume: .*checkpoint.npz: not a readable checkpoint .*delete it"):
+        open_checkpoint(args)
+    args.resume = False
+    assert str(unusable(open_checkpoint(args)[0], "no loss")).endswith("(no loss); delete it to start anew")
 
 
 def test_progress_elsewhere_is_a_plain_line_now_and_then(clock):

@@ -16,7 +16,7 @@ ALLOWED = {
     "arguments":     "",
     "files":         "",
     "report":        "",
-    "commands":      "",
+    "commands":      "files report",
     "differences":   "",
     "late_phase":    "arguments",
     "learning_rate": "arguments",

@@ -85,3 +85,19 @@ def test_bad_options_are_one_line_and_status_2(option, message, capsys):
         run_phase_diagram.main(option)
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arrays, message", [
+    ({"other": [1.0]}, "KeyError"),
+    ({"results": "{"}, "JSONDecodeError"),
+    ({"results": '{"cells": [[["full"], {"D": 4}]], "edges": []}'}, "TypeError"),
+])
+def test_checkpoint_with_other_contents_is_one_line(tmp_path, capsys, arrays, message):
+    argv = [*SMALL, "--out", str(tmp_path), "--resume"]
+    args = run_phase_diagram.parser().parse_args(argv)
+    args.resume = False
+    run_phase_diagram.Store(args).checkpoint.save(arrays)
+    with pytest.raises(SystemExit) as stop:
+        threads(argv)
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and said.count("\n") == 1 and "not a usable checkpoint" in said and message in said
