@@ -50,6 +50,10 @@ def positive_option(most=float("inf")):
     return option(float, allowed, lambda x: 0 < x <= most and x < float("inf"))
 
 
+def number_option(least, most):
+    return option(float, f"a number from {least:g} to {most:g}", lambda x: least <= x <= most)
+
+
 def add_run_options(parser, out):
     """The options that every run has."""
     parser.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"output folder (default {out}/)")

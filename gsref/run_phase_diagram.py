@@ -19,8 +19,8 @@ from dataclasses import asdict
 import numpy as np
 
 from gsref import phase_diagram
-from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, add_run_options, integer_option, open_checkpoint,
-                            option, output_folder, positive_option, run, unusable)
+from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, add_run_options, integer_option, number_option,
+                            open_checkpoint, option, output_folder, run, unusable)
 from gsref.files import write_text
 from gsref.phase_diagram import BOUNDARIES, Cell, bisect, bracket, cell, claims, power_law, rates, run_jobs
 from gsref.population import MODES
@@ -42,7 +42,7 @@ def parser():
     parse.add_argument("--D", type=sizes, default=None, metavar="LIST", help="numbers of groups (default "
                        + "; ".join(f"{mode}: {','.join(map(str, D))}" for mode, D in SIZES.items()) + ")")
     parse.add_argument("--d", type=integer_option(1, 4096), default=4, metavar="N", help="features a group (default 4)")
-    parse.add_argument("--sigma", type=positive_option(1e3), default=1.0, metavar="X",
+    parse.add_argument("--sigma", type=number_option(1e-100, 1e3), default=1.0, metavar="X",
                        help="standard deviation of a feature (default 1)")
     counts = "; ".join(f"{mode}: {n}" for mode, n in COUNT.items())
     parse.add_argument("--rates", type=integer_option(3, 200), default=None, metavar="N",
@@ -175,7 +175,8 @@ def body(args, executor=None):
     print("\n\n".join(picture_of(cells, mode) for mode in modes))
     print("\nBoundaries as laws in D (95 % bounds):")
     print("\n".join(map(text_of, laws)) or "  fewer than three sizes have one")
-    print("\n" + table(checks))
+    if checks:
+        print("\n" + table(checks))
     from gsref import plots                    # here: a bad option or an unwritable folder need not wait for matplotlib
 
     picture, data = plots.phase_map(cells, laws, phase_diagram.OUTCOMES)

@@ -16,7 +16,7 @@ import numpy as np
 from gsref import stability, theorem1
 from gsref.attention import attention_law, mean_attention
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
-                            open_checkpoint, option, output_folder, positive_option, run, unusable)
+                            number_option, open_checkpoint, option, output_folder, positive_option, run, unusable)
 from gsref.descent import Trajectory, descend
 from gsref.files import write_arrays, write_text
 from gsref.learning_rate import ALLOWED, LearningRate
@@ -48,8 +48,7 @@ def parser():
                        help="losses whose times are tabulated; a run goes on to the smallest (default 0.1,0.03,0.01)")
     parse.add_argument("--eta", type=option(LearningRate.parse, ALLOWED), default=LearningRate.parse("0.5/D"),
                        metavar="RULE", help=f"learning rate: {ALLOWED} (default 0.5/D)")
-    parse.add_argument("--sigma", default=1.0, metavar="X",
-                       type=option(float, "a number from 1e-100 to 1000", lambda sigma: 1e-100 <= sigma <= 1e3),
+    parse.add_argument("--sigma", type=number_option(1e-100, 1e3), default=1.0, metavar="X",
                        help="standard deviation of a feature (default 1)")
     parse.add_argument("--mode", choices=MODES, default="full", help="full, or position_only: W11 frozen at zero")
     parse.add_argument("--rtol", type=positive_option(0.1), default=1e-3, metavar="X",

@@ -79,7 +79,8 @@ def test_resume_without_or_with_a_foreign_checkpoint(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("option, message", [
     (["--D", "2"], "--D: got '2', expected integers from 3 to 4096"), (["--rates", "1"], "--rates"),
-    (["--mode", "x"], "--mode"), (["--workers", "0"], "--workers"), (["--sigma", "-1"], "--sigma")])
+    (["--mode", "x"], "--mode"), (["--workers", "0"], "--workers"), (["--sigma", "-1"], "--sigma"),
+    (["--sigma", "1e-101"], "a number from 1e-100 to 1000")])
 def test_bad_options_are_one_line_and_status_2(option, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         run_phase_diagram.main(option)
