@@ -54,13 +54,14 @@ def number_option(least, most):
     return option(float, f"a number from {least:g} to {most:g}", lambda x: least <= x <= most)
 
 
-def add_run_options(parser, out):
-    """The options that every run has."""
+def add_run_options(parser, out, resume=True):
+    """The options that every run has; `resume`: it keeps a checkpoint."""
     parser.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"output folder (default {out}/)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes: a look in at most 20 seconds")
     parser.add_argument("--strict", action="store_true", help="exit with status 1 if any claim fails")
-    parser.add_argument("--resume", action="store_true",
-                        help="go on from the checkpoint of an interrupted run in --out")
+    if resume:
+        parser.add_argument("--resume", action="store_true",
+                            help="go on from the checkpoint of an interrupted run in --out")
     parser.add_argument("--seed", type=integer_option(0), default=0, metavar="N",
                         help="seed of all sampling (default 0)")
 
@@ -160,5 +161,6 @@ def run(parser, argv, body):
     except OSError as problem:                 # a full disk, or a folder where a file should be written
         parser.error(f"--out: cannot write to {str(args.out)!r} ({problem.strerror or problem})")
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{parser.prog}: interrupted; the same command with --resume goes on from {args.out}\n")
+        how = f"the same command with --resume goes on from {args.out}" if hasattr(args, "resume") else "nothing is kept"
+        sys.stderr.write(f"\n{parser.prog}: interrupted; {how}\n")
         return INTERRUPTED

@@ -248,6 +248,8 @@ def phase_map(cells, laws, outcomes):
                 shade, dash = lines[law.name]
                 D, middle = np.array(law.D, dtype=float), np.sqrt(np.multiply(law.low, law.high))
                 ax.errorbar(D, middle, yerr=[middle - law.low, law.high - middle], fmt="none", color=shade)
+                if law.error > 1:              # tabled with its bound, but a line would say too much
+                    continue
                 ax.plot(D, law.factor * D**law.exponent, dash, color=shade, linewidth=1.2,
                         label=f"{law.name}: $D^{{{law.exponent:.2f} \\pm {law.error:.2f}}}$")
             sizes_shown = sorted({cell.D for cell in mine})
@@ -266,17 +268,18 @@ def symmetry_breaking(runs):
     """
     data = {"caption": "Distance of (v, W) from the symmetric manifold, as a share of |(v, W)|, in float64 runs of all "
                        "parameters on a sample closed under the symmetries (dots), and as predicted from the second "
-                       "derivative of the same sample (solid) and of the law (dashed).", "runs": []}
+                       "derivative of the same sample (solid) and of the population loss (dashed).", "runs": []}
     with matplotlib.rc_context(STYLE):
         picture, axes = figure()
         for run, colour in zip(runs, (PALETTE[1], PALETTE[0])):
-            for name, mark in (("measured", "."), ("predicted", "-"), ("law", "--")):
+            for name, mark, says in (("measured", ".", "float64 run"), ("predicted", "-", "predicted, its sample"),
+                                     ("law", "--", "predicted, population")):
                 one = run[name]
                 share = one.residual[1:] / one.size[1:]
                 shown = share < 10
                 broken = f", broken at {run['broken']}" if name == "measured" and run["broken"] else ""
                 axes.plot(one.step[1:][shown], share[shown], mark, color=colour,
-                          label=f"eta = {run['eta']:.3g}: {name}{broken}")
+                          label=f"eta = {run['eta']:.3g}: {says}{broken}")
                 data["runs"].append({"eta": run["eta"], "what": name, "step": one.step, "share": [None, *share]})
         axes.set(yscale="log", xlabel="gradient-descent step t", ylabel="share off the symmetric manifold",
                  title="Rounding along the symmetric path, D = 8")

@@ -104,6 +104,19 @@ def test_interruption_says_how_to_go_on(capsys, number):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_interruption_of_a_run_without_checkpoint_does_not_promise_one(capsys):
+    made = Parser(prog="demo")
+    add_run_options(made, "demo-out", resume=False)
+
+    def body(args):
+        raise KeyboardInterrupt
+    assert run(made, [], body) == INTERRUPTED
+    err = capsys.readouterr().err
+    assert "interrupted; nothing is kept" in err and "resume" not in err
+    with pytest.raises(SystemExit):
+        made.parse_args(["--resume"])
+
+
 def test_terminable_works_in_a_thread():
     ran = []
 
