@@ -13,7 +13,8 @@ def main(argv):
     found = (module.name for module in pkgutil.iter_modules(gsref.bench.__path__))
     names = sorted(name for name in found if not name.startswith("_") and name != "peers")
     if not argv or argv[0] not in names:
-        sys.stderr.write(f"gsref.bench: got {argv[0] if argv else 'no name'!r}, expected one of {', '.join(names)}\n")
+        got = f"got {argv[0]!r}" if argv else "no benchmark named"
+        sys.stderr.write(f"python -m gsref.bench: {got}, expected one of {', '.join(names)}\n")
         return USAGE
     return importlib.import_module(f"gsref.bench.{argv[0]}").main(argv[1:])
 
