@@ -17,6 +17,7 @@ from gsref.second_derivative import KINDS, Block, blocks_at, copies, name_of, po
 from gsref.stability import BROKEN, growth
 
 GROUPS, SLOPES = 8, 6                          # 7 irrelevant groups, and the units modulo 7
+LED = 1e-11                                    # share of |(v, W)| at which the steepest direction has left the noise
 
 
 def closed_sample(problem, n, seed=0):
@@ -97,6 +98,21 @@ def full_run(problem, X, y, eta, n_steps, project=False, kick=0.0, until_broken=
             break
         v, W = v - eta * dv, W - eta * dW
     return FullRun(*(np.array(column) for column in zip(*rows)))
+
+
+def growth_compared(run, predicted):
+    """(first step, last step, factor of the run, predicted factor) of the residual while rounding leads and is small.
+
+    From where the residual of `run` exceeds LED of |(v, W)| to where it exceeds BROKEN; None if there are no two such
+    steps.  Both must have a row for each step.  Where rounding starts is luck, how it grows is not.
+    """
+    n = min(len(run.step), len(predicted.step))
+    rows = np.flatnonzero((run.residual[:n] > LED * run.size[:n]) & (run.residual[:n] <= BROKEN * run.size[:n]))
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    measured, said = (float(one.residual[last] / one.residual[first]) for one in (run, predicted))
+    return int(run.step[first]), int(run.step[last]), measured, said
 
 
 def predicted_growth(problem, X, y, eta, path, every=1):

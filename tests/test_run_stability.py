@@ -1,7 +1,9 @@
 """The command as a user meets it."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gsref import run_stability
@@ -35,3 +37,16 @@ def test_bad_options_are_one_line_and_status_2(option, message, capsys):
         run_stability.main(option)
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and message.split(":")[0] in err and err.count("\n") == 1
+
+
+def grown(factor, n=40, broken=None):
+    residual = np.minimum(1e-15 * factor ** np.arange(n), 1.0)
+    return SimpleNamespace(step=np.arange(n), residual=residual, size=np.ones(n), broken=broken)
+
+
+@pytest.mark.parametrize("factor, predicted, verdict", [
+    (3.0, 3.0, "holds"), (3.0, 3.001, "holds"), (3.0, 3.01, "fails"), (3.0, 2.0, "fails"),     # over 16 steps
+    (1.0, 1.0, "holds"), (1.0, 3.0, "undecided")])
+def test_growth_that_is_not_the_predicted_one_fails(factor, predicted, verdict):
+    runs = {"eta": 0.5, "measured": grown(factor), "predicted": grown(predicted), "law": grown(predicted)}
+    assert run_stability.growth_check(runs).verdict == verdict
