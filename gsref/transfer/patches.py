@@ -13,11 +13,12 @@ from gsref.gradients import loss_and_gradient
 from gsref.model import forward
 from gsref.problem import Problem
 from gsref.transfer.images import UnusableImages
+from gsref.transfer.task import Patterned
 
 PUBLISHED_RATE = 0.5
 
 
-class PatchTask:
+class PatchTask(Patterned):
     """One image among D patches: group `relevant` is an image, the others are normal noise of the same mean square.
 
     Images are centred by the mean learning image and scaled to mean square 1 a pixel, so that a patch of noise cannot be
@@ -33,18 +34,6 @@ class PatchTask:
         self.scale = np.sqrt(np.mean((images.x - self.mean) ** 2))
         if not self.scale > 0:
             raise UnusableImages(f"{images.source}: all images of {' and '.join(images.classes)} are the same")
-
-    @property
-    def d(self):
-        return self.problem.d
-
-    @property
-    def D(self):
-        return self.problem.D
-
-    @property
-    def relevant(self):
-        return self.problem.relevant
 
     @property
     def held_out(self):

@@ -22,8 +22,24 @@ EDGE = np.sqrt(3.0)                            # a uniform variable on [-EDGE, E
 ROUNDING = 1e-12                               # sums of +-v_i that are equal on paper differ by less (relative)
 
 
+class Patterned:
+    """A task of the group-sparsity pattern of its `problem`: d, D and the relevant group are those."""
+
+    @property
+    def d(self):
+        return self.problem.d
+
+    @property
+    def D(self):
+        return self.problem.D
+
+    @property
+    def relevant(self):
+        return self.problem.relevant
+
+
 @dataclass(frozen=True, eq=False)
-class DownstreamTask:
+class DownstreamTask(Patterned):
     """A task that shares the group-sparsity pattern of `problem`  [transfer.1].
 
     `problem`: a Problem, of which d, D and the relevant group are used (its direction and sigma are the pretraining's);
@@ -51,18 +67,6 @@ class DownstreamTask:
         for name, value in (("direction", direction), ("law", law), ("margin", margin),
                             ("_tilt", _tilt(direction, law, margin) if law != "gaussian" and margin > 0 else 0.0)):
             object.__setattr__(self, name, value)
-
-    @property
-    def d(self):
-        return self.problem.d
-
-    @property
-    def D(self):
-        return self.problem.D
-
-    @property
-    def relevant(self):
-        return self.problem.relevant
 
     @property
     def held_out(self):
