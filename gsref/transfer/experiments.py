@@ -11,12 +11,13 @@ from gsref.model import forward
 from gsref.problem import positions
 from gsref.scaling import crossing
 from gsref.transfer import baselines
-from gsref.transfer.rates import attention_errors, linear_error, relevant_attention, sampled_error
+from gsref.transfer.rates import attention_errors, linear_error, relevant_attention, wrong_share
 from gsref.transfer.sgd import default_step, train_attention
 from gsref.transfer.task import DownstreamTask
 
 METHODS = ("pretrained", "logistic_sgd", "from_zero", "max_likelihood")
 FIRST = 8                                      # the first number of samples that is looked at
+BEFORE = (1, 2, 3, 4, 6)                       # and by maximum likelihood before
 RESAMPLED = 200                                # bootstrap resamples of the seeds
 REST = 64                                      # draws of the rest in `attention_error`, for each seed
 FRESH = 2000                                   # fresh samples for an error without closed form, for each seed
@@ -27,9 +28,9 @@ MARGIN = 0.5                                   # lengths of runs are stated at t
 class Measured:
     """A method on a task.
 
-    at (K,): numbers of samples; mistakes (S, K): of S seeds, nan where the method does not learn one by one; last
-    (S, K) and last_error (S, K): test error of the state after at[k] samples, and its error; multiple: the step size in
-    units of the method's rule; details: a mapping of arrays.
+    at (K,): numbers of samples; mistakes (S, K): of S seeds, counted, or expected (maximum likelihood); last (S, K) and
+    last_error (S, K): test error of the state after at[k] samples, and its error; multiple: the step size in units of
+    the method's rule; details: a mapping of arrays.
     """
 
     method: str
@@ -90,14 +91,16 @@ def lengths(method, d, D, margin, eps):
     """The numbers of samples at which a method is looked at: twice an octave, as far as its claim needs for `eps`.
 
     The factors are empirical, with room of 2 to 3: at margin 1/2 the pretrained model makes about 0.4 (d + D) mistakes
-    in all, logistic regression about 0.35 d D.  Maximum likelihood is looked at from a quarter of d D on.
+    in all, logistic regression about 0.35 d D.  Maximum likelihood is also looked at before FIRST (its average online
+    error is an integral from the first sample on), and without a margin less far: it is dear, and judged by its test
+    error there.
     """
-    harder = max(1.0, (MARGIN / margin) ** 2) if margin > 0 else 8.0
+    harder = max(1.0, (MARGIN / margin) ** 2) if margin > 0 else 2.0 if method == "max_likelihood" else 8.0
     last = {"pretrained": 1.28 * (d + D) / eps, "logistic_sgd": 0.64 * d * D / eps, "from_zero": 32 / eps,
-            "max_likelihood": 0.16 * d * D / eps}[method] * harder
-    first = max(FIRST, d * D // 4) if method == "max_likelihood" else FIRST
-    steps = int(np.ceil(2 * np.log2(max(last / first, 2))))
-    return np.unique(np.round(first * 2.0 ** (np.arange(steps + 1) / 2)).astype(int))
+            "max_likelihood": 0.48 * d * D / eps}[method] * harder
+    steps = int(np.ceil(2 * np.log2(max(last / FIRST, 2))))
+    at = np.unique(np.round(FIRST * 2.0 ** (np.arange(steps + 1) / 2)).astype(int))
+    return np.concatenate([BEFORE, at]) if method == "max_likelihood" else at
 
 
 def seeds_of(seed, *unit, count):
@@ -111,22 +114,32 @@ def direction_of(seed, d):
     return v / np.linalg.norm(v)
 
 
-def _attention_errors(task, run, rng):
-    """Test errors of all states (v, W) of a run: (last, last_error), each (S, K)."""
-    def one(v, W):
-        if isinstance(task, DownstreamTask) and task.law == "gaussian":
-            return attention_errors(task, v, W, REST, rng)
-        P = positions(task.D)
-        return np.array([sampled_error(task.held_out, lambda X: forward(*model, X, P)[0], FRESH, rng)
-                         for model in zip(v, W)]).T
-    return np.array([one(*state) for state in run.states]).transpose(1, 2, 0)
+def _closed_form(task):
+    return isinstance(task, DownstreamTask) and task.law == "gaussian"
 
 
-def _linear_error(task, rng):
-    """(value, error) of a linear predictor w, as a function."""
-    if isinstance(task, DownstreamTask) and task.law == "gaussian":
-        return lambda w: linear_error(task, w)
-    return lambda w: sampled_error(task.held_out, lambda X: np.einsum("nji,ji->n", X, w), FRESH, rng)
+def _attention_errors(task, states, rng):
+    """Test errors of all states (v (S, d+D), W (S, d+D, d+D)), K of them: (last, last_error), each (S, K)."""
+    if _closed_form(task):
+        return np.array([attention_errors(task, v, W, REST, rng) for v, W in states]).transpose(1, 2, 0)
+    P = positions(task.D)
+    return _sampled_errors(task, states, lambda X, v, W: forward(v, W, X, P)[0], rng)
+
+
+def _linear_errors(task, states, rng):
+    """Test errors of all states (w (S, D, d),), K of them: (last, last_error), each (S, K)."""
+    if _closed_form(task):
+        return np.array([[linear_error(task, w) for w in state[0]] for state in states]).transpose(2, 1, 0)
+    return _sampled_errors(task, states, lambda X, w: np.einsum("nji,ji->n", X, w), rng)
+
+
+def _sampled_errors(task, states, predict, rng):
+    """Errors (2, S, K) on fresh samples: each seed has its own, all states of a seed the same."""
+    rows = []
+    for seed in zip(*(zip(*state) for state in states)):               # K tuples of one seed's arrays
+        X, y = task.held_out.sample(FRESH, rng)
+        rows.append([wrong_share(y * predict(X, *arrays)) for arrays in seed])
+    return np.array(rows).transpose(2, 0, 1)
 
 
 def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, callback=None):
@@ -145,8 +158,7 @@ def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, cal
         return run.mistakes[:, -1].mean()
     if method == "logistic_sgd":
         multiple, run, scores = baselines.logistic_sgd(task, seeds, at, score, callback)
-        rate = _linear_error(task, rng)
-        last, error = np.array([[rate(w) for w in state[0]] for state in run.states]).transpose(2, 1, 0)
+        last, error = _linear_errors(task, run.states, rng)
         return Measured(method, at, run.mistakes, last, error, multiple, _grid(scores))
     if method == "from_zero":
         multiple, run, scores = baselines.sgd_from_zero(task, seeds, at, score, callback)
@@ -156,7 +168,7 @@ def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, cal
         v = pretrained.v if start == "pretrained" else np.zeros(d + D)
         run = train_attention(task, v, pretrained.W, multiple * default_step(d, D), seeds, at, callback)
         details, before = {}, pretrained.W
-    last, error = _attention_errors(task, run, rng)
+    last, error = _attention_errors(task, run.states, rng)
     after = [relevant_attention(task.held_out, W, 500, rng)[0] for W in run.states[-1][1]]
     details |= {"attention_before": relevant_attention(task.held_out, before, 4000, rng),
                 "attention_after": (np.mean(after), np.std(after, ddof=1) / np.sqrt(len(after)))}
@@ -167,17 +179,34 @@ def _grid(scores):
     return {"grid": list(scores), "grid_mistakes": list(scores.values())}
 
 
+def online_mistakes(at, error):
+    """Expected mistakes (S, K) in the first at[k] samples of a method that is wrong with probability error[:, k] after
+    at[k] samples: the sum over i < n of the error after i samples, which is 1 before the first (y f = 0) and taken as
+    linear between the places that were looked at.
+    """
+    at, error = np.concatenate([[0], at]), np.concatenate([np.ones((len(error), 1)), error], axis=1)
+    left, right, gap = error[:, :-1], error[:, 1:], np.diff(at)
+    # the sum of the linear interpolant over i = at[k], .., at[k+1] - 1
+    return np.cumsum(left * (gap + 1) / 2 + right * (gap - 1) / 2, axis=1)
+
+
 def _likelihood(task, seeds, at, rng):
-    """Maximum likelihood on the first n samples of each seed, for every n of `at`; stopped early too, as a check."""
-    error, last, rough, bound, separated = _linear_error(task, rng), [], [], [], []
+    """Maximum likelihood on the first n samples of each seed, for every n of `at`.
+
+    Details show what the two choices made here are worth: `stopped`, the mean test error at the first n >= d D at gtol of
+    1e-6, as everywhere, and of 1e-4; `interpolation`, the relative change of the mistakes in all from every second place.
+    """
+    look = min(np.searchsorted(at, task.d * task.D), len(at) - 1)
+    fits, rough = [], []
     for seed in seeds:
         X, y = task.sample(int(at[-1]), np.random.default_rng(seed))
-        fits = [baselines.maximum_likelihood(X[:n], y[:n]) for n in at]
-        values = [error(fit.w) for fit in fits]
-        last.append([value for value, _ in values])
-        bound.append([e for _, e in values])
-        rough.append([error(baselines.maximum_likelihood(X[:n], y[:n], gtol=1e-4).w)[0] for n in at])
-        separated.append([fit.separates for fit in fits])
-    last = np.array(last)
-    return Measured("max_likelihood", at, np.full(last.shape, np.nan), last, np.array(bound), float("nan"),
-                    {"separated": np.mean(separated, axis=0), "rough": np.mean(rough, axis=0)})
+        fits.append([baselines.maximum_likelihood(X[:n], y[:n]) for n in at])
+        rough.append(baselines.maximum_likelihood(X[:at[look]], y[:at[look]], gtol=1e-4).w)
+    last, error = _linear_errors(task, [(np.stack([fit.w for fit in column]),) for column in zip(*fits)], rng)
+    early, _ = _linear_errors(task, [(np.stack(rough),)], rng)
+    mistakes, half = online_mistakes(at, last), slice(1 - len(at) % 2, None, 2)
+    coarse = online_mistakes(at[half], last[:, half])
+    return Measured("max_likelihood", at, mistakes, last, error, float("nan"),
+                    {"separates": np.mean([[fit.separates for fit in row] for row in fits], axis=0),
+                     "interpolation": coarse[:, -1].mean() / mistakes[:, -1].mean() - 1,
+                     "stopped_at_n": at[look], "stopped": (last[:, look].mean(), early.mean())})

@@ -5,6 +5,8 @@ from itertools import cycle
 import numpy as np
 
 from gsref.plots import MARKERS, PALETTE, figure, style
+from gsref.transfer.claims import SIZES, STATISTICS, check_bound, claimed_bound, eps_exponents, sampled_exponents
+from gsref.transfer.experiments import FIRST
 
 NAMES = {"pretrained": "pretrained $(v, W)$, SGD", "logistic_sgd": "logistic regression, SGD (best step)",
          "from_zero": "$(v, W)$ from zero, SGD (best step)", "max_likelihood": "logistic regression, max. likelihood"}
@@ -17,87 +19,119 @@ def _band(axes, measured, which):
     """Accuracy, mean and 10-90 % band over seeds; returns the numbers drawn."""
     rows, mean, error = measured.curve(which)
     low, high = np.quantile(1 - rows, BAND, axis=0)
-    name = measured.method
-    axes.plot(measured.at, 1 - mean, color=COLOUR[name], marker=MARKER[name], markersize=3, label=NAMES[name])
-    axes.fill_between(measured.at, low, high, color=COLOUR[name], alpha=0.18, linewidth=0)
+    name, seen = measured.method, measured.at >= FIRST
+    axes.plot(measured.at[seen], (1 - mean)[seen], color=COLOUR[name], marker=MARKER[name], markersize=3, label=NAMES[name])
+    axes.fill_between(measured.at[seen], low[seen], high[seen], color=COLOUR[name], alpha=0.18, linewidth=0)
     return {"method": name, "statistic": which, "n": measured.at, "accuracy": 1 - mean, "standard_error": error,
             "low": low, "high": high, "seeds": len(rows)}
 
 
 def accuracy_against_samples(results):
-    """Accuracy against samples of every method on the main task: average while learning, and of the last iterate."""
+    """Accuracy against samples of every method on the main task: average while learning, and of the last state."""
     data = {"caption": f"Accuracy against samples; mean and 10-90 % band over seeds; {results.main.text}.  Left: average "
-                       "over the samples as they came; right: of the state after n samples, on fresh data.",
+                       "over the samples as they came, before each was learned from (one minus the average online error); "
+                       "right: of the state after n samples, on the law itself.",
             "curves": []}
     with style():
-        picture, (left, right) = figure(1, 2, width=7.6, height=3.6, sharey=True)
-        for name, measured in results.cells[results.main].items():
-            if name != "max_likelihood":
-                data["curves"].append(_band(left, measured, "online"))
-            data["curves"].append(_band(right, measured, "last"))
-        left.set(xscale="log", xlabel="samples n", ylabel="accuracy", title="average while learning (A6)", ylim=(0.35, 1.01))
+        picture, (left, right) = figure(1, 2, width=7.6, height=3.9, sharey=True)
+        for measured in results.cells[results.main].values():
+            data["curves"] += [_band(axes, measured, which) for axes, which in ((left, "online"), (right, "last"))]
+        left.set(xscale="log", xlabel="samples n", ylabel="accuracy", title="average over the first n samples (A6)",
+                 ylim=(0.25, 1.01))
         right.set(xscale="log", xlabel="samples n", title="state after n samples")
-        picture.suptitle(results.main.text, fontsize=9)
-        right.legend(loc="lower right")
+        picture.suptitle(f"downstream task: {results.main.text}; bands: 10 to 90 % of the seeds", fontsize=9)
+        picture.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return picture, data
 
 
 def samples_needed(results):
-    """Samples until the average online error is eps, against d + D, d D and 1/eps; numbers: local exponents."""
-    eps = results.eps[-1]
-    data = {"caption": f"Samples until the average online error is {eps:g} (maximum likelihood: until its test error is), "
-                       "against d + D and against d D, over the grid of sizes; and against 1/eps on the main task.  "
-                       "Lines join the sizes at which d and D grow together; dashed: the claimed exponent 1.",
-            "sizes": [], "eps": []}
-    diagonal = results.diagonal()
+    """Samples until an error is eps, against d + D, d D and 1/eps; numbers: local exponents.  Rows: the two errors."""
+    eps, data = results.eps[-1], {"sizes": [], "eps": [], "not_reached": []}
+    data["caption"] = (
+        f"Samples until the average online error (above) and the test error of the state (below) is {eps:g}, against d + D "
+        "and against d D over the grid of sizes, and until it is eps on the main task.  Bars: standard errors.  Lines join "
+        "the sizes at which d and D grow together; numbers: local exponents; dashed: the claimed exponent 1; open symbols "
+        "with arrows: not reached in the samples that were run.")
     with style():
-        picture, (sums, products, inverse) = figure(1, 3, width=7.8, height=3.5)
-        for name in NAMES:
-            which = "last" if name == "max_likelihood" else "online"
-            cells, n, error = results.needed(results.sizes(), name, eps, which)
-            on = [k for k, cell in enumerate(cells) if cell in diagonal]
-            for axes, size in ((sums, lambda cell: cell.d + cell.D), (products, lambda cell: cell.d * cell.D)):
-                x = np.array([size(cell) for cell in cells])
-                axes.errorbar(x, n, yerr=error, fmt=MARKER[name], color=COLOUR[name], label=NAMES[name])
-                axes.plot(x[on], n[on], color=COLOUR[name], linewidth=1)
-                _exponents(axes, x[on], n[on], COLOUR[name])
-            data["sizes"] += [{"method": name, "d": cell.d, "D": cell.D, "statistic": which, "n": k, "error": e}
-                              for cell, k, e in zip(cells, n, error)]
-            measured = results.cells[results.main].get(name)
-            rows = [(1 / e, *measured.needed(e, which)) for e in results.eps if measured and measured.needed(e, which)]
-            if rows:
-                x, n, error = np.array(rows).T
-                inverse.errorbar(x, n, yerr=error, fmt=MARKER[name] + "-", color=COLOUR[name], linewidth=1)
-                _exponents(inverse, x, n, COLOUR[name])
-                data["eps"].append({"method": name, "statistic": which, "inverse_eps": x, "n": n, "error": error})
-        for axes, label, name in ((sums, "$d + D$", "pretrained"), (products, "$d D$", "logistic_sgd"),
-                                  (inverse, r"$1/\epsilon$", "pretrained")):
-            axes.set(xscale="log", yscale="log", xlabel=label)
-            ticks = sorted({float(x) for container in axes.containers for x in container[0].get_xdata()})
-            axes.set_xticks(ticks[::1 + len(ticks) // 6], [f"{x:g}" for x in ticks[::1 + len(ticks) // 6]])
-            axes.minorticks_off()
-            _claimed(axes, COLOUR[name])
-        sums.set_ylabel(f"samples to error {eps:g}")
-        inverse.set_title(f"d = {results.main.d}, D = {results.main.D}")
-        picture.legend(*sums.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        picture, grid = figure(2, 3, width=8.4, height=6.2, sharex="col")
+        for row, which, name in zip(grid, STATISTICS, ("average online error", "test error of the state")):
+            for axes, (label, size) in zip(row, SIZES.items()):
+                _against_size(axes, results, which, size, label, data)
+            _against_eps(row[2], results, which, data)
+            row[0].set_ylabel(f"samples to {name} {eps:g}")
+            row[2].set_ylabel(rf"samples to {name} $\epsilon$")
+        here = f"d = {results.main.d}, D = {results.main.D}"
+        for above, below, title, label in zip(*grid, ("all sizes", "all sizes", here), ("$d + D$", "$d D$", r"$1/\epsilon$")):
+            above.set_title(title)
+            below.set_xlabel(label)
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        handles.append(grid[0][0].plot([], [], "--", color="grey", linewidth=0.9)[0])
+        picture.legend(handles, [*labels, r"claimed exponent 1 (A6: $d + D$, A7: $d D$; both: $1/\epsilon$)"],
+                       loc="outside lower center", ncols=2)
     return picture, data
 
 
-def _exponents(axes, x, y, colour):
-    """Local exponents beside the lines between neighbours."""
-    for k in range(len(x) - 1):
-        slope = np.log(y[k + 1] / y[k]) / np.log(x[k + 1] / x[k])
-        axes.annotate(f"{slope:.2f}", (np.sqrt(x[k] * x[k + 1]), np.sqrt(y[k] * y[k + 1])), fontsize=7, color=colour,
+CLAIMED_FOR = {"d + D": ("pretrained",), "d D": ("logistic_sgd", "max_likelihood"), "1/eps": tuple(NAMES)}
+
+
+def _against_size(axes, results, which, size, label, data):
+    for name in NAMES:
+        cells, n, error = results.needed(results.sizes(), name, results.eps[-1], which)
+        on = [k for k, cell in enumerate(cells) if cell in results.diagonal()]
+        x = np.array([size(cell) for cell in cells])
+        axes.errorbar(x, n, yerr=error, fmt=MARKER[name], color=COLOUR[name], label=NAMES[name])
+        axes.plot(x[on], n[on], color=COLOUR[name], linewidth=1)
+        if name in CLAIMED_FOR[label] and len(on) > 1:
+            _exponents(axes, sampled_exponents(x[on], n[on], error[on]), x[on], n[on], COLOUR[name])
+        missed = [cell for cell in results.sizes() if name in results.cells[cell] and cell not in cells]
+        for cell in missed:
+            _not_reached(axes, size(cell), results.cells[cell][name])
+        if label == "d D":
+            data["sizes"] += [{"method": name, "d": cell.d, "D": cell.D, "statistic": which, "n": k, "error": e}
+                              for cell, k, e in zip(cells, n, error)]
+            data["not_reached"] += [{"method": name, "d": cell.d, "D": cell.D, "statistic": which, "eps": results.eps[-1],
+                                     "n_at_least": results.cells[cell][name].at[-1]} for cell in missed]
+    _log_ticks(axes, sorted({size(cell) for cell in results.sizes()}))
+
+
+def _against_eps(axes, results, which, data):
+    for name, measured in results.cells[results.main].items():
+        reached = [e for e in results.eps if measured.needed(e, which)]
+        rows = [(1 / e, *measured.needed(e, which)) for e in reached]
+        for e in set(results.eps) - set(reached):
+            _not_reached(axes, 1 / e, measured)
+        if rows:
+            x, n, error = np.array(rows).T
+            axes.errorbar(x, n, yerr=error, fmt=MARKER[name] + "-", color=COLOUR[name], linewidth=1)
+            data["eps"].append({"method": name, "statistic": which, "inverse_eps": x, "n": n, "error": error})
+        if len(rows) > 1:
+            _exponents(axes, eps_exponents(measured, results.eps, which), x, n, COLOUR[name])
+    _log_ticks(axes, sorted(1 / e for e in results.eps))
+
+
+def _not_reached(axes, x, measured):
+    """An open symbol at the most samples that were run, with an arrow upwards."""
+    axes.plot(x, 1.6 * measured.at[-1])                                 # nothing but room for the arrow
+    axes.annotate("", (x, 1.5 * measured.at[-1]), (x, measured.at[-1]),
+                  arrowprops={"arrowstyle": "->", "color": COLOUR[measured.method], "linewidth": 0.8})
+    axes.plot(x, measured.at[-1], MARKER[measured.method], color=COLOUR[measured.method], markerfacecolor="white")
+
+
+def _log_ticks(axes, x):
+    """Log scales, with ticks at the values that occur, six at most."""
+    ticks = [float(value) for value in x][::1 + len(x) // 7]
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+    axes.tick_params(axis="y", which="minor", labelsize=6.5)
+
+
+def _exponents(axes, exponents, x, n, colour):
+    """Local exponents beside the lines between neighbours, and the claimed exponent 1 from the first point on."""
+    for x_k, n_k, value, error in zip(exponents.x, np.sqrt(n[1:] * n[:-1]), exponents.value, exponents.error):
+        axes.annotate(f"{value:.2f} $\\pm$ {error:.2f}", (x_k, n_k), fontsize=6.5, color=colour,
                       textcoords="offset points", xytext=(3, -9))
-
-
-def _claimed(axes, colour):
-    """A dashed line of slope 1 through the first point of the line of this colour."""
-    for line in axes.lines:
-        x, y = (np.asarray(part, dtype=float) for part in line.get_data())
-        if line.get_color() == colour and len(x) > 1:
-            axes.plot(x, y[0] * x / x[0], "--", color="grey", linewidth=0.9)
-            return
+    axes.plot(x, n[0] * x / x[0], "--", color="grey", linewidth=0.9)
 
 
 def margin_and_law(results):
@@ -105,12 +139,14 @@ def margin_and_law(results):
     main = results.main
     data = {"caption": f"Average online error of the pretrained model (lines) and of logistic regression by SGD (dotted), "
                        f"d = {main.d}, D = {main.D}.  Left: margins; right: laws of the coordinates.  Bands: two standard "
-                       "errors of the mean over seeds.", "curves": []}
+                       "errors of the mean over seeds.  Dashed: C (d + D) log^2(n)/(gamma^2 n), C fitted on the smaller sizes.",
+            "curves": []}
+    bound = check_bound(results).details.get("C")
     margins = sorted((cell for cell in results.cells if (cell.d, cell.D, cell.law) == (main.d, main.D, main.law)),
                      key=lambda cell: cell.margin)
     laws = [cell for cell in results.cells if (cell.d, cell.D, cell.margin) == (main.d, main.D, main.margin)]
     with style():
-        picture, (left, right) = figure(1, 2, width=7.6, height=3.4, sharey=True)
+        picture, (left, right) = figure(1, 2, width=7.6, height=3.8, sharey=True)
         for axes, cells, label in ((left, margins, lambda cell: rf"$\gamma$ = {cell.margin:g}"),
                                    (right, laws, lambda cell: cell.law)):
             for cell, colour, marker in zip(cells, cycle(PALETTE), cycle(MARKERS)):
@@ -126,16 +162,24 @@ def margin_and_law(results):
                                            "standard_error": error})
             axes.plot([], [], ":", color="grey", label="logistic regression, SGD")
             axes.set(xscale="log", yscale="log", xlabel="samples n")
+            if bound and axes is right:
+                n = results.cells[main]["pretrained"].at
+                data["claimed"] = {"C": bound, "n": n, "online_error": bound * claimed_bound(main, n)}
+                axes.plot(n, data["claimed"]["online_error"], "--", color="grey", linewidth=0.9,
+                          label=rf"claimed form, $C$ = {bound:.2g} (A6)")
             axes.legend(loc="lower left")
         left.set(ylabel="average online error", title=f"margins, {main.law} law")
         right.set_title(f"laws, margin {main.margin:g}")
+        picture.suptitle(f"d = {main.d}, D = {main.D}; pretrained (symbols) beside logistic regression (dotted); bands: two "
+                         "standard errors", fontsize=9)
     return picture, data
 
 
 def attention_before_after(results):
     """1 - S on the relevant group before and after SGD downstream, at every size."""
-    data = {"caption": "Attention that is not on the relevant group, mean over inputs and queries, before and after SGD "
-                       "downstream; from zero it starts at 1 - 1/D.", "rows": []}
+    data = {"caption": "Attention that is not on the relevant group, mean over inputs, queries and seeds, before and after SGD "
+                       f"downstream ({results.main.law} law, margin {results.main.margin:g}); from zero it starts at 1 - 1/D.",
+            "rows": []}
     cells = results.sizes()
     with style():
         picture, axes = figure(width=6.8, height=3.6)
@@ -151,8 +195,10 @@ def attention_before_after(results):
                           label=f"{label}: before" if label else None)
                 axes.plot(k + shift, 1 - after[0], "o", color=colour, label=f"{label}: after" if label else None)
                 data["rows"].append({"task": cell.text, "method": method, "before": before, "after": after})
-        axes.set(yscale="log", ylabel="attention off the relevant group, $1 - S$", xlabel="d, D",
-                 title="before and after learning the downstream task")
+        axes.set(yscale="log", ylabel="attention off the relevant group, $1 - S$",
+                 xlabel="features a group d, groups D",
+                 title=f"before and after learning downstream ({results.main.law}, margin {results.main.margin:g}); mean over "
+                       "inputs, queries, seeds")
         axes.set_xticks(range(len(cells)), [f"{cell.d}, {cell.D}" for cell in cells])
         picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return picture, data
@@ -167,21 +213,23 @@ def patches(learned, transferred, pairs):
             "learning": {"step": learned.step, "loss": learned.loss, "test_error": learned.test_error,
                          "attention": learned.attention}, "map": learned.map, "curves": []}
     with style():
-        picture, (left, middle, right) = figure(1, 3, width=8.4, height=3.4)
+        picture, (left, middle, right) = figure(1, 3, width=9.0, height=3.4)
         for values, name, colour in ((learned.loss, "loss (nats)", PALETTE[0]), (learned.test_error, "test error", PALETTE[1]),
                                      (learned.attention, "attention on the image", PALETTE[2])):
             left.plot(learned.step, values, color=colour, label=name)
         left.axhline(1 / D, color=PALETTE[2], linewidth=0.8, linestyle=":", label="uniform attention")
         left.set(xlabel="gradient-descent step", ylim=(0, 1), title=" and ".join(pairs[0].classes))
-        left.legend()
+        left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.93))
         image = middle.imshow(learned.map, vmin=0, vmax=1, cmap="cividis")
         middle.grid(False)
         middle.set(xlabel="query j", ylabel="key i", title="mean attention at the end")
-        picture.colorbar(image, ax=middle, shrink=0.7)
+        picture.colorbar(image, ax=middle, shrink=0.7, label="attention")
         for measured in transferred.values():
             drawn = _band(right, measured, "last")
             data["curves"].append(drawn)
         right.set(xscale="log", xlabel="samples n", ylabel="test accuracy", title=" and ".join(pairs[1].classes))
+        right.margins(x=0.08)
         picture.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=3)
-        picture.suptitle(pairs[0].source, fontsize=8)
+        picture.suptitle(f"{pairs[0].source}; one image among {D} patches, group {int(np.argmax(learned.map.mean(axis=1)))} "
+                         "attended most; bands: 10 to 90 % of the seeds", fontsize=8)
     return picture, data

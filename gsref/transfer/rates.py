@@ -144,13 +144,17 @@ def _wrong_mass(f, values, grid):
 
 
 def sampled_error(task, predict, n, rng):
-    """Share of n samples on which predict(X) (n,) is wrong, as (value, standard error), for any law.
+    """Share of n samples on which predict(X) (n,) is wrong, as (value, standard error), for any law."""
+    X, y = task.sample(integer("n", n), rng)
+    return wrong_share(y * predict(X))
+
+
+def wrong_share(t):
+    """Share of the margins t = y f (n,) that are wrong, as (value, standard error).
 
     The standard error is that of (k + 1)/(n + 2) for k wrong ones, so that it does not vanish with k.
     """
-    n = integer("n", n)
-    X, y = task.sample(n, rng)
-    k = np.count_nonzero(~(y * predict(X) > 0))
+    n, k = len(t), np.count_nonzero(~(t > 0))
     p = (k + 1) / (n + 2)
     return k / n, float(np.sqrt(p * (1 - p) / n))
 
