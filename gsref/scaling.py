@@ -70,6 +70,18 @@ def crossing(x, y, level):
     return float(x[i] * (level / y[i]) ** (1 / slope)), float(slope)
 
 
+def crossings(x, y, level):
+    """Where each row of y (m, n) first falls to `level`, as `crossing`, for x > 0; shape (m,), nan where one never does."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    below, rows = y <= level, np.arange(len(y))
+    i = below.argmax(axis=1)                   # 0 if the first is below, and if none is
+    before = np.maximum(i - 1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):               # only where i == 0, which is put right below
+        slope = np.log(y[rows, i] / y[rows, before]) / np.log(x[i] / x[before])
+        inside = x[i] * (level / y[rows, i]) ** (1 / slope)
+    return np.where(i > 0, inside, np.where(below[:, 0], x[0], np.nan))
+
+
 def scaled(value, exponents):
     """One line for a report: the last local exponents with their errors."""
     pairs = [f"{v:.3f} +- {max(e, 0):.1g}" for v, e in zip(exponents.value[-3:], exponents.error[-3:])]

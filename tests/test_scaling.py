@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsref.scaling import Exponents, crossing, exponent_verdict, local_exponents
+from gsref.scaling import Exponents, crossing, crossings, exponent_verdict, local_exponents
 
 
 @given(st.floats(-6, 6), st.floats(-3, 3))
@@ -46,6 +46,16 @@ def test_crossing_of_a_power_law_is_exact():
     np.testing.assert_allclose([where, slope], [37, -0.5], rtol=1e-12)
     assert crossing(t, y, 1e-9) is None
     assert crossing(t, y, 2.0)[0] == 0 and np.isnan(crossing(t, y, 2.0)[1])
+
+
+def test_crossings_of_rows_are_those_of_each_row():
+    x = np.array([1.0, 2.0, 5.0, 9.0])
+    y = np.array([[0.9, 0.7, 0.3, 0.1], [0.4, 0.2, 0.1, 0.05], [0.9, 0.8, 0.7, 0.6], [0.9, 0.4, 0.6, 0.2], [0.9, 0.5, 0.3, 0.2]])
+    found = crossings(x, y, 0.5)
+    alone = [crossing(x, row, 0.5) for row in y]
+    assert np.isnan(found[2]) and alone[2] is None and found[1] == 1 and found[4] == 2
+    np.testing.assert_array_equal(found[[0, 1, 3, 4]], [alone[k][0] for k in (0, 1, 3, 4)])
+
 
 
 @pytest.mark.parametrize("x, y", [([1, 2], [1, 0]), ([2, 1], [1, 1]), ([1], [1]), ([1, 2], [1, np.nan]), ([1, 2], [1])])

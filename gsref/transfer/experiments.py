@@ -9,7 +9,7 @@ import numpy as np
 
 from gsref.model import forward
 from gsref.problem import positions
-from gsref.scaling import crossing
+from gsref.scaling import crossings
 from gsref.transfer import baselines
 from gsref.transfer.rates import attention_errors, linear_error, relevant_attention, wrong_share
 from gsref.transfer.sgd import default_step, train_attention
@@ -70,8 +70,7 @@ class Measured:
         rows = getattr(self, which)
         picks = np.random.default_rng(seed).integers(0, len(rows), (RESAMPLED, len(rows)))
         means = np.maximum(np.concatenate([rows.mean(axis=0)[None], rows[picks].mean(axis=1)]), 1e-300)
-        found = [[crossing(self.at, mean, e) for e in eps] for mean in means]
-        n = np.array([[np.nan if one is None else one[0] for one in row] for row in found])
+        n = np.stack([crossings(self.at, means, e) for e in eps], axis=1)
         return n[0], np.log(n[1:])
 
     def arrays(self):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gsref.scaling import Exponents
-from gsref.transfer.claims import Cell, Results, at_most_verdict, checks, sampled_exponents
-from gsref.transfer.experiments import METHODS, Measured, lengths, measure, seeds_of
+from gsref.transfer.claims import Cell, Results, at_most_verdict, checks, exponent_table, gains, sampled_exponents
+from gsref.transfer.experiments import METHODS, Measured, lengths, measure, online_mistakes, seeds_of
 from gsref.transfer.pretrained import Pretrained
 from gsref.transfer.task import DownstreamTask
 from gsref import Problem
@@ -44,6 +44,39 @@ def verdicts(found):
 def test_results_made_as_claimed_hold():
     got = verdicts(results())
     assert set(got.values()) == {"holds"}, got
+
+
+def test_without_a_margin_the_claims_about_one_are_not_in_their_regime():
+    found = results()
+    free = {Cell(cell.d, cell.D, cell.law, 0.0): methods for cell, methods in found.cells.items() if cell.margin == 0.5}
+    got = verdicts(Results(free, Cell(8, 8, "gaussian", 0.0), EPS))
+    assert {id for id, verdict in got.items() if verdict == "not in regime"} == {"A6", "A6.size", "A6.eps", "A6.law"}
+    assert got["A7.size"] == "holds"
+
+
+def test_both_errors_of_every_method_are_in_the_table_of_exponents():
+    rows = {(row["method"], row["statistic"], row["variable"]): row for row in exponent_table(results())}
+    assert set(rows) >= {(method, which, variable) for method in METHODS if method != "from_zero" for which in ("online", "last")
+                         for variable in ("d + D", "d D", "1/eps")}
+    ours, theirs = rows["pretrained", "online", "d + D"], rows["max_likelihood", "last", "d D"]
+    assert np.all(np.abs(ours["exponent"] - 1) <= 4 * ours["error"]) and np.all(ours["error"] > 0)
+    assert np.all(np.abs(theirs["exponent"] - 1) <= 4 * theirs["error"])
+
+
+def test_gains_are_ratios_of_samples_needed():
+    cells, gain, error = gains(results(), "logistic_sgd", "last")
+    assert [(cell.d, cell.D) for cell in cells] == [(4, 4), (8, 8), (16, 16)]
+    np.testing.assert_array_less(np.abs(gain - [0.3 * s * s / (0.4 * 2 * s) for s in (4, 8, 16)]), 4 * error)
+
+
+def test_expected_mistakes_are_the_sum_of_the_errors_before_each_sample():
+    error = 1 / np.sqrt(1 + np.arange(40.0))                           # after 0, 1, 2, .. samples
+    at = np.arange(1, 40)
+    np.testing.assert_allclose(online_mistakes(at, error[None, 1:])[0], np.cumsum(error)[:-1], rtol=1e-14)
+    # where few places are looked at, a straight line between them; every sum of a straight line is exact
+    straight = 1 - np.arange(31.0) / 60
+    few = np.array([1, 2, 5, 13, 30])
+    np.testing.assert_allclose(online_mistakes(few, straight[None, few])[0], np.cumsum(straight)[few - 1], rtol=1e-14)
 
 
 @pytest.mark.parametrize("changes, id", [
