@@ -186,7 +186,10 @@ def learning_units(args, main, cells, tasks):
         seeds = seeds_of(args.seed, k, count=args.seeds)
         for method in methods:
             mine = seeds[:seeds_for(args, method)]
-            at = lengths(method, cell.d, cell.D, cell.margin, args.eps[-1])
+            try:
+                at = lengths(method, cell.d, cell.D, cell.margin, args.eps[-1])
+            except ValueError as mistake:
+                raise UsageError(f"--eps: {mistake}") from None
 
             def work(found, show, cell=cell, method=method, mine=mine, at=at):
                 start = found[f"pretrained d={cell.d} D={cell.D}"]
@@ -232,8 +235,9 @@ def body(args):
         patches = image_units(args, pairs)
     except images.UnusableImages as mistake:
         raise UsageError(f"--images: {mistake}") from None
+    learning = learning_units(args, main, cells, tasks)
     output_folder(args.out)
-    work = Work(args, [*pretraining, *learning_units(args, main, cells, tasks), *patches])
+    work = Work(args, [*pretraining, *learning, *patches])
     found = work.results()
     results = Results({cell: {method: Measured.from_arrays(found[f"{method}, {cell.text}"]) for method in methods}
                        for cell, methods in cells.items()}, main, tuple(args.eps))

@@ -22,6 +22,8 @@ RESAMPLED = 200                                # bootstrap resamples of the seed
 REST = 64                                      # draws of the rest in `attention_error`, for each seed
 FRESH = 2000                                   # fresh samples for an error without closed form, for each seed
 MARGIN = 0.5                                   # lengths of runs are stated at this margin
+LONGEST = 10**7                                # samples of a run, at most
+LARGEST = 2**29                                # numbers that maximum likelihood holds at once, at most (4 GiB)
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,15 @@ def lengths(method, d, D, margin, eps):
     The factors are empirical, with room of 2 to 3: at margin 1/2 the pretrained model makes about 0.4 (d + D) mistakes
     in all, logistic regression about 0.35 d D.  Maximum likelihood is also looked at before FIRST (its average online
     error is an integral from the first sample on), and without a margin less far: it is dear, and judged by its test
-    error there.
+    error there.  Raises ValueError if that is more than LONGEST samples, or LARGEST numbers for maximum likelihood.
     """
-    harder = max(1.0, (MARGIN / margin) ** 2) if margin > 0 else 2.0 if method == "max_likelihood" else 8.0
+    harder = max(1.0, MARGIN / margin) ** 2 if margin > 1e-100 else np.inf if margin > 0 else 2.0 if method == "max_likelihood" else 8.0
     last = {"pretrained": 1.28 * (d + D) / eps, "logistic_sgd": 0.64 * d * D / eps, "from_zero": 32 / eps,
             "max_likelihood": 0.48 * d * D / eps}[method] * harder
+    most = min(LONGEST, LARGEST // (d * D)) if method == "max_likelihood" else LONGEST
+    if not last <= most:
+        raise ValueError(f"eps {eps:g} at d = {d}, D = {D}, margin {margin:g} takes {last:.2g} samples ({method}), expected at "
+                         f"most {most:.2g}: choose a larger eps, a larger margin or smaller sizes")
     steps = int(np.ceil(2 * np.log2(max(last / FIRST, 2))))
     at = np.unique(np.round(FIRST * 2.0 ** (np.arange(steps + 1) / 2)).astype(int))
     return np.concatenate([BEFORE, at]) if method == "max_likelihood" else at

@@ -65,8 +65,10 @@ def samples_needed(results):
             above.set_title(title)
             below.set_xlabel(label)
         handles, labels = grid[0][0].get_legend_handles_labels()
-        handles.append(grid[0][0].plot([], [], "--", color="grey", linewidth=0.9)[0])
-        picture.legend(handles, [*labels, r"claimed exponent 1 (A6: $d + D$, A7: $d D$; both: $1/\epsilon$)"],
+        handles += [grid[0][0].plot([], [], "--", color="grey", linewidth=0.9)[0],
+                    grid[0][0].plot([], [], MARKERS[2], color="grey", markerfacecolor="white")[0]]
+        picture.legend(handles, [*labels, r"claimed exponent 1 (A6: $d + D$, A7: $d D$; both: $1/\epsilon$)",
+                                 "open, arrow: not reached in the samples run"],
                        loc="outside lower center", ncols=2)
     return picture, data
 
@@ -129,7 +131,7 @@ def _log_ticks(axes, x):
 def _exponents(axes, exponents, x, n, colour):
     """Local exponents beside the lines between neighbours, and the claimed exponent 1 from the first point on."""
     for x_k, n_k, value, error in zip(exponents.x, np.sqrt(n[1:] * n[:-1]), exponents.value, exponents.error):
-        axes.annotate(f"{value:.2f} $\\pm$ {error:.2f}", (x_k, n_k), fontsize=6.5, color=colour,
+        axes.annotate(f"{value:.2f}" + (f" $\\pm$ {error:.2f}" if error >= 0.005 else ""), (x_k, n_k), fontsize=6.5, color=colour,
                       textcoords="offset points", xytext=(3, -9))
     axes.plot(x, n[0] * x / x[0], "--", color="grey", linewidth=0.9)
 
@@ -164,6 +166,7 @@ def margin_and_law(results):
             axes.set(xscale="log", yscale="log", xlabel="samples n")
             if bound and axes is right:
                 n = results.cells[main]["pretrained"].at
+                n = n[n >= (main.d + main.D) / main.margin**2]             # before, it is not judged: see check_bound
                 data["claimed"] = {"C": bound, "n": n, "online_error": bound * claimed_bound(main, n)}
                 axes.plot(n, data["claimed"]["online_error"], "--", color="grey", linewidth=0.9,
                           label=rf"claimed form, $C$ = {bound:.2g} (A6)")
@@ -195,7 +198,9 @@ def attention_before_after(results):
                           label=f"{label}: before" if label else None)
                 axes.plot(k + shift, 1 - after[0], "o", color=colour, label=f"{label}: after" if label else None)
                 data["rows"].append({"task": cell.text, "method": method, "before": before, "after": after})
-        axes.set(yscale="log", ylabel="attention off the relevant group, $1 - S$",
+        if any(row[when][0] < 1 for row in data["rows"] for when in ("before", "after")):     # at D = 1 there is none off it
+            axes.set(yscale="log")
+        axes.set(ylabel="attention off the relevant group, $1 - S$",
                  xlabel="features a group d, groups D",
                  title=f"before and after learning downstream ({results.main.law}, margin {results.main.margin:g}); mean over "
                        "inputs, queries, seeds")

@@ -12,6 +12,8 @@ from gsref.arguments import real_array
 from gsref.descent import descend
 from gsref.order import OrderParameters
 
+LARGEST = 1e100                                # of an entry: products with features, and sums of them, stay finite
+
 
 @dataclass(frozen=True)
 class Pretrained:
@@ -49,28 +51,30 @@ def pretrain(problem, eta, eps, mode="position_only", n_steps=10**8, rtol=1e-3, 
 
 
 def read_pretrained(path, problem):
-    """The model in the `.npz` file `path`: arrays `v` (d+D,) and `W` (d+D, d+D), no pickles.
+    """The model in the `.npz` file `path`: arrays `v` (d+D,) and `W` (d+D, d+D) of numbers up to LARGEST; no pickles.
 
     Raises ValueError, one line that names the file, for a file that cannot be read or does not fit `problem`.
     """
     size = problem.d + problem.D
     at = f"at d={problem.d}, D={problem.D}"
     try:
-        # opened here: numpy leaves the file open if it is not what it expects
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            missing = [name for name in ("v", "W") if name not in file.files]
-            if missing:
-                raise ValueError(f"no array named {' or '.join(missing)}, expected v ({size},) and W ({size}, {size}) {at}")
-            arrays = file["v"], file["W"]
+        # opened here: numpy leaves the file open if it is not what it expects; and ZipFile refuses what is no zip
+        with open(path, "rb") as opened, zipfile.ZipFile(opened), np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("v", "W") if name in file.files}
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except (OSError, EOFError, AttributeError, zipfile.BadZipFile) as problem_with_file:
-        raise ValueError(f"{path}: not a readable .npz file ({problem_with_file})") from None
-    except ValueError as problem_with_file:
-        raise ValueError(f"{path}: {problem_with_file}") from None
+    except OSError as failure:
+        raise ValueError(f"{path}: cannot be read ({failure.strerror or failure})") from None
+    except Exception as failure:               # zip, zlib and the npy header each have errors of their own
+        raise ValueError(f"{path}: not a readable .npz file ({type(failure).__name__}: {failure})") from None
+    missing = [name for name in ("v", "W") if name not in arrays]
+    if missing:
+        raise ValueError(f"{path}: no array named {' or '.join(missing)}, expected v ({size},) and W ({size}, {size}) {at}")
     try:
-        v, W = (real_array(name, array, shape) for name, array, shape in
-                (("v", arrays[0], (size,)), ("W", arrays[1], (size, size))))
+        v, W = real_array("v", arrays["v"], (size,)), real_array("W", arrays["W"], (size, size))
     except (TypeError, ValueError) as misfit:
         raise ValueError(f"{path}: {misfit} {at}") from None
+    for name, array in (("v", v), ("W", W)):
+        if np.abs(array).max() > LARGEST:
+            raise ValueError(f"{path}: {name}: got an entry of {np.abs(array).max():.3g}, expected at most {LARGEST:g}")
     return Pretrained(v, W, f"file {path}", {})
