@@ -5,12 +5,14 @@ vectorised features and training from zero; judges the claims A6 and A7, repeats
 the table, and writes report.json, transfer.npz and the pictures to --out.
 """
 
+import hashlib
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gsref.arguments import real_array
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
                             open_checkpoint, option, output_folder, positive_option, run)
 from gsref.files import write_arrays, write_text
@@ -18,6 +20,7 @@ from gsref.learning_rate import ALLOWED, LearningRate
 from gsref.population import MODES
 from gsref.problem import Problem
 from gsref.report import table, to_json, versions
+from gsref.stability import stable_eta
 from gsref.transfer import baselines, images
 from gsref.transfer.claims import STATISTICS, Cell, Results, checks, exponent_table
 from gsref.transfer.experiments import METHODS, Measured, direction_of, lengths, measure, seeds_of
@@ -70,11 +73,15 @@ def parser():
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit of work: its name in the checkpoint, a guess of its cost, and what makes its arrays."""
+    """One unit of work: its name in the checkpoint, a guess of its cost, what makes its arrays, and what reads them.
+
+    `read(arrays)` raises TypeError or ValueError for arrays that the unit did not make.
+    """
 
     name: str
     cost: float
     work: object
+    read: object
 
 
 class Work:
@@ -96,6 +103,11 @@ class Work:
                     f"{unit.name}: {text}", (self.done + unit.cost * min(share, 1.0)) / self.total))
                 self.kept |= {f"{unit.name}/{key}": np.asarray(value) for key, value in mine.items()}
                 self.checkpoint.save(self.kept)
+            else:
+                try:
+                    unit.read(mine)
+                except (TypeError, ValueError) as damage:
+                    raise unusable(self.checkpoint, f"{unit.name}: {damage}") from None
             found[unit.name] = mine
             self.done += unit.cost
             self.line.show(unit.name, min(self.done / self.total, 1.0))
@@ -158,10 +170,15 @@ def pretraining_units(args, sizes):
                 found = read_pretrained(args.pretrained, problem)
             except ValueError as mistake:
                 raise UsageError(f"--pretrained: {mistake}") from None
-            units.append(Unit(f"pretrained d={d} D={D}", 0.01, lambda found, show, model=found: as_arrays(model)))
+            args.inputs.append(digest(found.v, found.W))
+            units.append(Unit(f"pretrained d={d} D={D}", 0.01, lambda found, show, model=found: as_arrays(model),
+                              lambda arrays, problem=problem: read_model(arrays, problem)))
             continue
+        eta = rate_of(args, problem)
 
-        def work(found, show, problem=problem, eta=args.eta.at(problem)):
+        def work(found, show, problem=problem, eta=eta):
+            if eta is None:
+                eta = stable_eta(problem, args.mode, seed=args.seed)
             target = 1 / problem.D**2
 
             def callback(step, loss):
@@ -170,8 +187,41 @@ def pretraining_units(args, sizes):
                 return as_arrays(pretrain(problem, eta, target, args.mode, callback=callback))
             except NotReached as failure:
                 raise UsageError(f"--eta: {failure}") from None
-        units.append(Unit(f"pretrained d={d} D={D}", 0.3 if args.mode == "position_only" else 60.0, work))
+            except OverflowError as failure:
+                raise UsageError(f"--eta: pretraining at d={problem.d}, D={problem.D}, eta={eta:g}: {failure}") from None
+        units.append(Unit(f"pretrained d={d} D={D}", 0.3 if args.mode == "position_only" else 60.0, work,
+                          lambda arrays, problem=problem: read_model(arrays, problem)))
     return units
+
+
+def rate_of(args, problem):
+    """The learning rate of pretraining, None for `stable` (which takes the path).  UsageError for 0 or inf."""
+    if args.eta.stable:
+        return None
+    try:
+        eta = args.eta.at(problem)
+    except OverflowError:
+        eta = np.inf
+    if not 0 < eta < np.inf:
+        raise UsageError(f"--eta: got {args.eta.text!r}, which is {eta:g} at D = {problem.D}, expected a finite number > 0")
+    return eta
+
+
+def digest(*arrays):
+    """A fingerprint of arrays that come from outside: a checkpoint belongs to them as it does to the options."""
+    joined = hashlib.sha256()
+    for array in arrays:
+        joined.update(np.ascontiguousarray(array).tobytes())
+    return joined.hexdigest()[:16]
+
+
+def read_model(arrays, problem):
+    """The Pretrained in `arrays`.  TypeError or ValueError if it is none of `problem`."""
+    size, missing = problem.d + problem.D, {"v", "W", "source"} - set(arrays)
+    if missing:
+        raise ValueError(f"{', '.join(sorted(missing))}: missing")
+    return Pretrained(real_array("v", arrays["v"], (size,)), real_array("W", arrays["W"], (size, size)), str(arrays["source"]),
+                      {key.removeprefix("details/"): value for key, value in arrays.items() if key.startswith("details/")})
 
 
 def as_arrays(model):
@@ -192,12 +242,21 @@ def learning_units(args, main, cells, tasks):
                 raise UsageError(f"--eps: {mistake}") from None
 
             def work(found, show, cell=cell, method=method, mine=mine, at=at):
-                start = found[f"pretrained d={cell.d} D={cell.D}"]
-                model = Pretrained(start["v"], start["W"], "", {})
+                model = read_model(found[f"pretrained d={cell.d} D={cell.D}"], tasks[cell].problem)
                 return measure(method, tasks[cell], model, mine, at, args.start, args.step,
                                lambda n: show(f"sample {n:,} of {at[-1]:,}", n / at[-1])).arrays()
-            units.append(Unit(f"{method}, {cell.text}", cost_of(method, cell.d, cell.D, at[-1], len(mine)), work))
+            units.append(Unit(f"{method}, {cell.text}", cost_of(method, cell.d, cell.D, at[-1], len(mine)), work,
+                              lambda arrays, method=method, mine=mine, at=at: read_measured(arrays, method, mine, at)))
     return units
+
+
+def read_measured(arrays, method, seeds, at):
+    """The Measured in `arrays`.  TypeError or ValueError if it is none of this method, seeds and numbers of samples."""
+    found = Measured.from_arrays(arrays)
+    if found.method != method or found.last.shape != (len(seeds), len(at)) or (found.at != at).any():
+        raise ValueError(f"got {found.method} with {len(found.last)} seeds and {len(found.at)} numbers of samples, expected "
+                         f"{method} with {len(seeds)} and {len(at)}")
+    return found
 
 
 def image_units(args, pairs):
@@ -212,11 +271,12 @@ def image_units(args, pairs):
             f"step {step} of {steps}, loss {loss:.3g}", step / steps)).arrays()
 
     def transfer(found, show, method):
-        model = Pretrained(found["patches, learning"]["v"], found["patches, learning"]["W"], "", {})
-        return measure(method, second, model, seeds, at, callback=lambda n: show(f"sample {n} of {at[-1]}", n / at[-1])).arrays()
-    return [Unit("patches, learning", 0.03 * steps, learn),
-            *(Unit(f"patches, {method}", 1.5 if args.quick else 4.0, lambda found, show, method=method:
-                   transfer(found, show, method)) for method in METHODS[:3])]
+        learned = PatchRun.from_arrays(found["patches, learning"], first)
+        return measure(method, second, Pretrained(learned.v, learned.W, "", {}), seeds, at, callback=lambda n: show(f"sample {n} of {at[-1]}", n / at[-1])).arrays()
+    return [Unit("patches, learning", 0.03 * steps, learn, lambda arrays: PatchRun.from_arrays(arrays, first)),
+            *(Unit(f"patches, {method}", 1.5 if args.quick else 4.0,
+                   lambda found, show, method=method: transfer(found, show, method),
+                   lambda arrays, method=method: read_measured(arrays, method, seeds, at)) for method in METHODS[:3])]
 
 
 def body(args):
@@ -227,12 +287,14 @@ def body(args):
     args.seeds = args.seeds or (8 if args.quick else 24)
     if args.pretrained is not None and (len(args.d), len(args.D)) != (1, 1):
         raise UsageError("--pretrained: expected one --d and one --D, those of the model in the file")
+    args.inputs = []                           # fingerprints of files: options of the run, as its checkpoint sees it
     main, cells = cells_of(args)
     tasks = tasks_of(args, cells)
     pretraining = pretraining_units(args, sorted({(cell.d, cell.D) for cell in cells}))
     try:
         pairs = images.available(args.images, np.random.default_rng([args.seed, 4]))
         patches = image_units(args, pairs)
+        args.inputs.append(digest(*(part for pair in pairs for part in (pair.x, pair.y, pair.x_test, pair.y_test))))
     except images.UnusableImages as mistake:
         raise UsageError(f"--images: {mistake}") from None
     learning = learning_units(args, main, cells, tasks)
@@ -253,7 +315,7 @@ def write_outputs(args, results, judged, found, pairs):
     from gsref.plots import save               # here: a bad option or an unwritable folder need not wait for matplotlib
     from gsref.transfer import plots
 
-    patches = PatchRun(**found["patches, learning"])
+    patches = PatchRun(**found["patches, learning"])               # read once already, where it came from a checkpoint
     transferred = {method: Measured.from_arrays(found[f"patches, {method}"]) for method in METHODS[:3]}
     main = results.main
     models = {name: {key.removeprefix("details/"): value for key, value in arrays.items() if key not in ("v", "W")}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gsref.arguments import choice, real_array
 from gsref.model import forward
 from gsref.problem import positions
 from gsref.scaling import crossings
@@ -83,9 +84,24 @@ class Measured:
 
     @classmethod
     def from_arrays(cls, arrays):
-        details = {name.removeprefix("details/"): value for name, value in arrays.items() if name.startswith("details/")}
-        return cls(str(arrays["method"]), *(arrays[name] for name in ("at", "mistakes", "last", "last_error")),
-                   float(arrays["multiple"]), details)
+        """The inverse of `arrays`.  TypeError or ValueError if something is missing or does not fit."""
+        method, details = str(_one(arrays, "method")), {name.removeprefix("details/"): value for name, value in arrays.items()
+                                                        if name.startswith("details/")}
+        choice("method", method, METHODS)
+        needed = ("attention_before", "attention_after") if method in ("pretrained", "from_zero") else ()
+        for name in needed:
+            real_array(f"details/{name}", _one(details, name), (2,))
+        real_array("at", _one(arrays, "at"), ("K",))
+        tables = [real_array(name, _one(arrays, name), ("S", len(arrays["at"]))) for name in ("mistakes", "last", "last_error")]
+        if len({len(table) for table in tables}) != 1:
+            raise ValueError(f"mistakes, last, last_error: got {[len(table) for table in tables]} seeds, expected equal numbers")
+        return cls(method, arrays["at"], *tables, float(_one(arrays, "multiple")), details)
+
+
+def _one(arrays, name):
+    if name not in arrays:
+        raise ValueError(f"{name}: missing")
+    return arrays[name]
 
 
 def lengths(method, d, D, margin, eps):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gsref.arguments import integer
+from gsref.arguments import integer, real_array
 from gsref.gradients import loss_and_gradient
 from gsref.model import forward
 from gsref.problem import Problem
@@ -67,8 +67,21 @@ class PatchRun:
     W: np.ndarray
 
     def arrays(self):
-        """The fields as a mapping of arrays; `PatchRun(**arrays)` reads it back."""
+        """The fields as a mapping of arrays; `PatchRun.from_arrays` reads it back."""
         return dict(vars(self))
+
+    @classmethod
+    def from_arrays(cls, arrays, task):
+        """The inverse of `arrays`, for a run on `task`.  TypeError or ValueError if something is missing or does not fit."""
+        size, K = task.d + task.D, "K"
+        shapes = {"step": (K,), "loss": (K,), "test_error": (K,), "attention": (K,), "map": (task.D, task.D), "v": (size,),
+                  "W": (size, size)}
+        if set(arrays) != set(shapes):
+            raise ValueError(f"got {', '.join(sorted(arrays))}, expected {', '.join(shapes)}")
+        found = cls(**{name: real_array(name, arrays[name], shape) for name, shape in shapes.items()})
+        if len({len(rows) for rows in (found.step, found.loss, found.test_error, found.attention)}) != 1:
+            raise ValueError("step, loss, test_error, attention: expected equal lengths")
+        return found
 
 
 def learn_patches(task, steps, rng, eta=PUBLISHED_RATE, looks=20, callback=None):

@@ -6,19 +6,21 @@ Source: derivations/09_transfer.md.
 """
 
 import numpy as np
+from scipy.integrate import quad
 from scipy.special import expit, log_ndtr, logsumexp, ndtr, owens_t
 
 from gsref.arguments import instance, integer, real_array
 from gsref.model import _attention, _scores, _values
 from gsref.transfer.task import DownstreamTask
 
+TAIL = 2.0                                     # margins beyond which Owen's T cancels: it is right to 1e-16, not to a share
 REACH, INTERVALS, BISECTIONS = 9.0, 24, 18     # beyond 9 standard deviations there is 1e-18 of the mass
 
 
 def linear_error(task, w):
     """Error of the predictor f = sum_ji w[j, i] X[j, i] on a Gaussian task, w (D, d), as (value, error)  [transfer.8].
 
-    Without margin it is an angle, arccos(cos(w, v~*))/pi; with one, Owen's T function.
+    Without margin it is an angle, arccos(cos(w, v~*))/pi; with one, Owen's T function; beyond TAIL its integral.
     Raises ValueError if the task is not Gaussian or w is zero (a zero predictor is always wrong).
     """
     instance("task", task, DownstreamTask)
@@ -38,12 +40,27 @@ def linear_error(task, w):
     a, h = abs(along) / across, task.margin
     if h == 0:
         value = np.arctan2(across, abs(along)) / np.pi
+    elif h > TAIL:
+        value, error = _tail_error(h, a)
+        return (value, error) if along >= 0 else (1 - value, error)
     elif a <= 1:
         value = 0.5 - owens_t(h, a) / ndtr(-h)
     else:                                      # the same by T(h, a) + T(ah, 1/a): a small value keeps its digits
         value = (owens_t(a * h, 1 / a) - (ndtr(h) - 0.5) * ndtr(-a * h)) / ndtr(-h)
     # the special functions are right to a few units in the last place of numbers of size ndtr(-h) or 1/2
     return float(value if along >= 0 else 1 - value), 4 * np.finfo(float).eps * float(0.5 / ndtr(-h))
+
+
+def _tail_error(h, a):
+    """Prob(Y > a X | X > h) of independent normals, as (value, error), by an integral of positive numbers.
+
+    With the factor exp(-h^2 (1 + a^2)/2) taken out, t runs from a to where the rest is exp(-45).
+    """
+    end = np.sqrt(a**2 + 90 / h**2)
+    rest, error = quad(lambda t: np.exp(-(h**2) * (t - a) * (t + a) / 2) / (1 + t * t), a, end, epsabs=0, epsrel=1e-12)
+    scale = np.exp(-(h**2) * (1 + a * a) / 2 - log_ndtr(-h)) / (2 * np.pi)
+    # an exponent x is rounded by eps x: that is a share of the value
+    return float(scale * rest), float(scale * (error + 4 * np.finfo(float).eps * (1 + h**2 * (1 + a * a)) * rest))
 
 
 def attention_error(task, v, W, n, rng):

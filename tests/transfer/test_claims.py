@@ -108,12 +108,12 @@ def test_errors_of_exponents_add_in_squares():
 
 def test_samples_needed_are_those_of_the_mean_curve():
     at = np.array([8, 16, 32, 64, 128, 256, 512])
-    measured = Measured("pretrained", at, np.full((6, 7), 4.0), np.ones((6, 7)), np.zeros((6, 7)), 1.0)
+    measured = Measured("logistic_sgd", at, np.full((6, 7), 4.0), np.ones((6, 7)), np.zeros((6, 7)), 1.0)
     n, error = measured.needed(0.05)
     assert n == pytest.approx(80, rel=1e-12) and error == pytest.approx(0, abs=1e-9)
     assert measured.needed(0.001) is None and measured.needed(0.05, "last") is None
     again = Measured.from_arrays(measured.arrays())
-    assert again.needed(0.05) == (n, error) and again.method == "pretrained"
+    assert again.needed(0.05) == (n, error) and again.method == "logistic_sgd"
 
 
 def test_bootstrap_error_is_that_of_the_mean():

@@ -36,7 +36,7 @@ def test_descent_finds_the_patch():
     assert run.loss[0] == pytest.approx(np.log(2)) and run.loss[-1] < 0.3 and run.test_error[0] == 1
     assert run.attention[-1] > 0.35 and run.map.shape == (4, 4)
     assert run.map[2].mean() == pytest.approx(run.attention[-1], rel=1e-12)
-    again = PatchRun(**run.arrays())
+    again = PatchRun.from_arrays(run.arrays(), task)
     assert (again.W == run.W).all()
 
 

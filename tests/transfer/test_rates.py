@@ -62,8 +62,23 @@ def test_planted_error_in_a_closed_form_is_caught():
 def test_linear_error_against_quadrature(margin, ratio):
     task = a_task(margin, d=1, D=2, relevant=0)
     value, error = linear_error(task, np.array([[ratio * task.direction[0]], [1.0]]))
-    exact, bound = quad(lambda s: norm.pdf(s) * norm.cdf(-ratio * s), margin, margin + 12, epsabs=1e-15, epsrel=1e-12, limit=200)
-    assert abs(value - exact / norm.sf(margin)) <= error + bound / norm.sf(margin) + 1e-11 * value
+    end = np.sqrt(margin**2 + 90 / (1 + ratio**2))                     # beyond, exp(-45) of the integrand is left
+    exact, bound = quad(lambda s: norm.pdf(s) * norm.cdf(-ratio * s), margin, end, epsabs=0, epsrel=1e-12, limit=200)
+    assert abs(value - exact / norm.sf(margin)) <= error + bound / norm.sf(margin) + 1e-11 * value       # norm.cdf's own digits
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.9, 2.1, 5.0, 30.0])
+@pytest.mark.parametrize("ratio", [0.0, 1e-3, 0.7, 1.0, 1.3, 3.0])
+def test_linear_error_keeps_its_digits_in_the_tail(margin, ratio):
+    # another route: in polar coordinates, Prob(X > h, Y > a X) = 1/(2 pi) int exp(-h^2/(2 cos^2)) over atan(a) .. pi/2
+    task = a_task(margin, d=1, D=2, relevant=0)
+    value, error = linear_error(task, np.array([[ratio * task.direction[0]], [1.0]]))
+    start, shift = np.arctan(ratio), margin**2 * (1 + ratio**2) / 2
+    end = np.arctan(np.sqrt(ratio**2 + 90 / margin**2))
+    angle, bound = quad(lambda phi: np.exp(shift - margin**2 / (2 * np.cos(phi) ** 2)), start, end, epsabs=0, epsrel=1e-12)
+    scale = np.exp(-shift - norm.logsf(margin)) / (2 * np.pi)
+    assert abs(value - scale * angle) <= error + scale * bound + 1e-13 * shift * value
+    assert 0 <= value <= 0.5 + error and error <= max(1e-9 * value, 1e-13)
 
 
 def test_linear_error_without_margin_is_an_angle():

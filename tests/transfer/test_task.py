@@ -92,6 +92,22 @@ def test_uniform_margin_has_the_law_of_plain_rejection():
     assert ks_2samp(y * (X[:, 0] @ direction), plain @ direction).pvalue > FALSE_ALARM
 
 
+def test_uniform_margin_has_the_integrated_moments():
+    # second moments given s >= gamma, by integration: x_3 in closed form, x_1 and x_2 on a midpoint grid
+    v, gamma, edge = unit(3, 5), 0.5, np.sqrt(3)
+    v = v * np.sign(v[2])
+    x = (np.arange(400) + 0.5) / 400 * 2 * edge - edge
+    x1, x2 = np.meshgrid(x, x, indexing="ij")
+    low = np.clip((gamma - x1 * v[0] - x2 * v[1]) / v[2], -edge, edge)
+    p = [(edge ** (k + 1) - low ** (k + 1)) / (k + 1) for k in range(3)]
+    exact = np.array([np.sum(one) for one in (x1**2 * p[0], x1 * x2 * p[0], x2**2 * p[0], x1 * p[1], x2 * p[1], p[2])]) / p[0].sum()
+    X, _ = DownstreamTask(Problem(3, 1), v, "uniform", gamma).sample(200000, np.random.default_rng(6))
+    seen = np.array([X[:, 0, i] * X[:, 0, k] for i, k in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))])
+    off = seen.mean(axis=1) - exact
+    # chi-square in six dimensions; the grid is right to 1e-5, a hundredth of a standard error
+    assert chi2.sf(off @ np.linalg.solve(np.cov(seen) / seen.shape[1], off), 6) > FALSE_ALARM
+
+
 def test_planted_error_a_tilt_that_is_not_corrected_is_caught(monkeypatch):
     task = DownstreamTask(Problem(6, 2), unit(6), "rademacher", 0.4)
     real = module._tilted_coordinates
