@@ -7,8 +7,9 @@ from gsref.scaling import Exponents
 from gsref.transfer.claims import Cell, Results, at_most_verdict, checks, exponent_table, gains, sampled_exponents
 from gsref.transfer.experiments import METHODS, Measured, lengths, measure, online_mistakes, seeds_of
 from gsref.transfer.pretrained import Pretrained
+from gsref.transfer.sgd import default_step, train_attention
 from gsref.transfer.task import DownstreamTask
-from gsref import Problem
+from gsref import OrderParameters, Problem, forward
 
 EPS = (0.05, 0.02, 0.01)
 
@@ -61,6 +62,50 @@ def test_both_errors_of_every_method_are_in_the_table_of_exponents():
     ours, theirs = rows["pretrained", "online", "d + D"], rows["max_likelihood", "last", "d D"]
     assert np.all(np.abs(ours["exponent"] - 1) <= 4 * ours["error"]) and np.all(ours["error"] > 0)
     assert np.all(np.abs(theirs["exponent"] - 1) <= 4 * theirs["error"])
+
+
+def test_curves_are_those_of_the_statistic_asked_for():
+    found = results().cells[Cell(8, 8)]["logistic_sgd"]
+    for which, rows in (("online", found.mistakes / found.at), ("last", found.last)):
+        got, mean, error = found.curve(which)
+        np.testing.assert_array_equal(got, rows)
+        np.testing.assert_allclose(mean, rows.mean(axis=0))
+        np.testing.assert_allclose(error, rows.std(axis=0, ddof=1) / np.sqrt(24))
+    assert not np.allclose(found.curve("online")[1], found.curve("last")[1])
+
+
+def test_pretrained_W_and_the_step_size_matter():
+    problem = Problem(2, 3, relevant=1)
+    task = DownstreamTask(problem, [0.6, 0.8], "gaussian", 0.4)
+    v, W = OrderParameters(0, 0, 0, 8.0, 8.0, -4.0).to_params(problem)
+    run = measure("pretrained", task, Pretrained(v, W, "", {}), [4, 5], [8, 200], multiple=0.5)
+    S = forward(v, W, np.zeros((1, 3, 2)), problem.positions)[1]
+    assert run.details["attention_before"][0] == pytest.approx(S[0, 1].mean(), rel=1e-12)
+    alone = train_attention(task, 0 * v, W, 0.5 * default_step(2, 3), [4, 5], [8, 200])
+    np.testing.assert_array_equal(run.mistakes, alone.mistakes)
+    assert run.last[:, -1].max() < 0.05
+
+
+@pytest.mark.parametrize("changes, text", [
+    ({"method": "guessing"}, "method: got 'guessing'"), ({"last": np.zeros((3, 3))}, "last: got shape"),
+    ({"mistakes": np.full((2, 2), np.nan)}, "mistakes: got nan"), ({"at": None}, "at: missing"),
+    ({"last": np.zeros((3, 2))}, "expected equal numbers"), ({"details/attention_after": np.zeros(3)}, "attention_after: got shape")])
+def test_arrays_that_are_not_measured_are_refused(changes, text):
+    table = np.ones((2, 2))
+    whole = Measured("pretrained", np.array([8, 11]), table, table, table, 1.0,
+                     {"attention_before": (0.5, 0.1), "attention_after": (0.6, 0.1)}).arrays()
+    assert Measured.from_arrays(whole).method == "pretrained"
+    altered = {name: value for name, value in (whole | changes).items() if value is not None}
+    with pytest.raises(ValueError, match=text):
+        Measured.from_arrays(altered)
+
+
+@pytest.mark.parametrize("method, d, D, margin, eps", [("pretrained", 8, 8, 0.5, 1e-9), ("logistic_sgd", 8, 8, 1e-4, 0.01),
+                                                       ("logistic_sgd", 8, 8, 1e-308, 0.01),
+                                                       ("max_likelihood", 256, 64, 0.5, 0.01)])
+def test_runs_beyond_memory_or_patience_are_refused(method, d, D, margin, eps):
+    with pytest.raises(ValueError, match=rf"eps {eps:g} at d = {d}, D = {D}.*takes .* samples \({method}\), expected at most"):
+        lengths(method, d, D, margin, eps)
 
 
 def test_gains_are_ratios_of_samples_needed():

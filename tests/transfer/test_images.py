@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -52,6 +53,58 @@ def test_without_a_test_batch_images_are_kept_for_testing(folder):
     assert not {row.tobytes() for row in first.x} & {row.tobytes() for row in first.x_test}
 
 
+class Python2(pickle._Pickler):
+    """Pickles as Python 2 did, in which the published batches were written: text and bytes are one type, BINSTRING."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def save_bytes(self, value):
+        self.write(pickle.BINSTRING + struct.pack("<i", len(value)) + value)
+        self.memoize(value)
+    dispatch[bytes] = save_bytes
+
+    def save_str(self, value):
+        self.save_bytes(value.encode())
+    dispatch[str] = save_str
+
+
+def test_a_batch_as_python_2_wrote_it_is_read(tmp_path):
+    data = write_batch(tmp_path / "data_batch_1", [0, 6])
+    with open(tmp_path / "data_batch_1", "wb") as file:
+        Python2(file, protocol=2).dump({"data": data, "labels": [0, 6], "batch_label": "training batch 1 of 5"})
+    content = (tmp_path / "data_batch_1").read_bytes().replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+    assert b"numpy.core.multiarray\n_reconstruct" in content and b"_codecs" not in content
+    (tmp_path / "data_batch_1").write_bytes(content)
+    pixels, classes = read_batch(tmp_path / "data_batch_1")
+    assert classes.tolist() == [0, 6] and (pixels[1, :, :, 0].reshape(-1) == data[1, :1024]).all()
+
+
+@pytest.mark.parametrize("command", [b"cos\nsystem\n(S'touch written'\ntR.", b"cbuiltins\neval\n(S'1'\ntR.",
+                                     b"(S'touch written'\nios\nsystem\n.", b"cnumpy\nload\n(S'x'\ntR.",
+                                     b"\x80\x04\x8c\x08builtins\x8c\x04exec\x93\x8c\x011\x85R."])
+def test_every_way_to_name_a_function_is_refused(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data_batch_1").write_bytes(command)
+    with pytest.raises(UnusableImages, match="data_batch_1: contains .*expected arrays, numbers and text only"):
+        read_batch(tmp_path / "data_batch_1")
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_batch_cut_or_altered_anywhere_is_refused_or_read(tmp_path):
+    path = tmp_path / "data_batch_1"
+    write_batch(path, [0, 6])
+    whole = path.read_bytes()
+    for k in [*range(0, 400, 7), *range(400, len(whole), 997)]:
+        for content in (whole[:k], whole[:k] + bytes([whole[k] ^ 0xFF]) + whole[k + 1:]):
+            path.write_bytes(content)
+            try:
+                pixels, classes = read_batch(path)
+            except UnusableImages as refusal:
+                assert str(path) in str(refusal) and len(str(refusal).splitlines()) == 1
+            else:
+                assert pixels.shape == (2, 32, 32, 3) and classes.shape == (2,)
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     class Attack:
         def __reduce__(self):
@@ -67,12 +120,22 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     (pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}), "not a CIFAR-10 python batch"),
     (pickle.dumps({b"data": np.zeros((2, 100), np.uint8), b"labels": [0, 6]}), r"got data of shape \(2, 100\)"),
     (pickle.dumps({b"data": np.zeros((2, 3072)), b"labels": [0, 6]}), "dtype float64"),
+    (pickle.dumps({b"data": np.full((2, 3072), None), b"labels": [0, 6]}), "dtype object"),
+    (pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}), "expected 2 labels from 0 to 9"),
+    (pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [True, False]}), "expected 2 labels from 0 to 9"),
+    (pickle.dumps([1, 2]), "not a CIFAR-10 python batch"), (pickle.dumps({3: 4, b"data": 1}), "not a CIFAR-10 python batch"),
     (pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 12]}), "expected 2 labels from 0 to 9"),
     (pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 6]}), "1 and 1 images|expected 2 or more"),
 ])
 def test_bad_batches_are_refused(tmp_path, content, text):
     (tmp_path / "data_batch_1").write_bytes(content)
     with pytest.raises(UnusableImages, match=text):
+        cifar(tmp_path, np.random.default_rng(0))
+
+
+def test_a_folder_in_the_place_of_a_batch_is_refused(tmp_path):
+    (tmp_path / "data_batch_1").mkdir()
+    with pytest.raises(UnusableImages, match="data_batch_1: Is a directory"):
         cifar(tmp_path, np.random.default_rng(0))
 
 

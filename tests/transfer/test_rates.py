@@ -188,6 +188,17 @@ def test_two_zeros_in_one_cell_are_felt_by_the_coarse_grid():
     assert abs(fine - coarse)[0] > 0.05
 
 
+def test_zeros_that_a_grid_may_miss_are_part_of_the_error(monkeypatch):
+    # a step of attention in s so sharp that f changes sign twice within a cell of the coarse grid
+    task, values = a_task(0.0), []
+    v, W = a_model(task, 0.3, 6.0)
+    for intervals in (24, 384):
+        monkeypatch.setattr(rates, "INTERVALS", intervals)
+        values.append(attention_error(task, v, W, 300, np.random.default_rng(3)))       # the same rest in both
+    (rough, error), (fine, least) = values
+    assert least < error and 0 < abs(rough - fine) <= 2 * (error - least)
+
+
 def test_a_model_of_zero_is_always_wrong():
     task = a_task(0.5)
     assert attention_error(task, np.zeros(7), np.zeros((7, 7)), 10, np.random.default_rng(0)) == (1.0, 0.0)

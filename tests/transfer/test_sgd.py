@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gsref import OrderParameters, Problem, loss_and_gradient
+from gsref import OrderParameters, Problem, forward, loss_and_gradient
 from gsref.problem import positions
 from gsref.transfer import sgd
 from gsref.transfer.rates import linear_error
@@ -155,22 +155,34 @@ def test_perfect_attention_learns_as_a_logistic_regression_exactly():
     assert run.mistakes[0, -1] == wrong
 
 
-def test_perfect_attention_step_is_bit_for_bit_a_logistic_step_in_one_dimension():
-    # d = 1 leaves no order of summation: equality of the recursion to the last bit
-    D, r, root = 4, 1, np.sqrt(2.5)
+def test_perfect_attention_is_bit_for_bit_a_logistic_regression():
+    # D = 2 makes products and sums of D equal values exact, d = 1 leaves no order of summation: equality to the last bit
+    D, r, root = 2, 1, np.sqrt(1.5)
     rng = np.random.default_rng(0)
-    S_gap = np.zeros((1, D, D))
-    S_gap[0, r] = 2000.0
-    blocks = [np.zeros((1, 1)), np.zeros((1, D)), np.zeros((1, 1, 1)), np.zeros((1, 1, D)), np.zeros((1, D, 1)), S_gap.copy()]
+    gap = np.zeros((1, D, D))
+    gap[0, r] = 2000.0
+    blocks = [np.zeros((1, 1)), np.zeros((1, D)), np.zeros((1, 1, 1)), np.zeros((1, 1, D)), np.zeros((1, D, 1)), gap.copy()]
     w = [np.zeros((1, 2))]
-    for _ in range(200):
+    for _ in range(300):
         X = rng.standard_normal((1, D, 1))
         y = np.sign(X[:, r, 0])
-        attention_step(blocks, X, y, np.array([0.01]), root)
-        linear_step(w, np.array([[D * X[0, r, 0], D * root]]), y, np.array([0.01]))
-        assert blocks[0][0, 0] == pytest.approx(w[0][0, 0], rel=32 * EPS)
-        assert blocks[1][0, r] == pytest.approx(w[0][0, 1], rel=32 * EPS)
-        assert (blocks[5] == S_gap).all() and not blocks[2].any() and not blocks[3].any() and not blocks[4].any()
+        t = attention_step(blocks, X, y, np.array([0.01]), root)
+        assert t == linear_step(w, np.array([[D * X[0, r, 0], D * root]]), y, np.array([0.01]))
+        assert blocks[0][0, 0] == w[0][0, 0] and blocks[1][0, r] == w[0][0, 1] and blocks[1][0, 0] == 0
+        assert (blocks[5] == gap).all() and not blocks[2].any() and not blocks[3].any() and not blocks[4].any()
+
+
+@pytest.mark.parametrize("d, D", [(3, 4), (8, 2), (1, 9)])
+def test_default_step_moves_the_logit_of_its_own_sample_by_twice_the_factor(d, D):
+    # with all attention on the group one step changes f by eta c |phi|^2; its mean over samples without margin is 2 c
+    task = a_task(d, D, 0, margin=0.0)
+    W, P, change = perfect(d, D, 0, 4000.0)[1], positions(D), []
+    X, y = task.sample(500, np.random.default_rng(0))
+    for n in range(len(y)):
+        blocks = rotated(np.zeros((1, d + D)), W[None], P)
+        attention_step(blocks, X[n:n + 1], y[n:n + 1], np.array([default_step(d, D)]), np.sqrt((D + 1) / 2))
+        change.append(y[n] * forward(*(part[0] for part in unrotated(blocks, P)), X[n:n + 1], P)[0][0] / 0.5)
+    assert abs(np.mean(change) - 2) <= 4 * np.std(change) / np.sqrt(len(change))
 
 
 def test_uniform_attention_does_not_learn_as_the_group_alone():
@@ -194,6 +206,14 @@ def test_mistakes_stay_below_the_bound(d, D):
         assert run.mistakes.max() <= mistake_bound(n, D * 0.25, R2, multiple / R2)
     linear = train_linear(task, 1 / (d * D), range(12), [n])
     assert linear.mistakes.max() <= mistake_bound(n, 0.25, d * D, 1 / (d * D))
+
+
+def test_mistake_bound_is_the_claimed_form():
+    # at eta = 1/R^2, with |x_r|^2 = d: ((d + kappa) log^2(n)/gamma^2 + 2)/log 2
+    d, D, gamma, n = 5, 4, 0.3, 700
+    R2 = D**2 * (d + (D + 1) / 2)
+    wanted = ((d + (D + 1) / 2) * np.log(n) ** 2 / gamma**2 + 2) / np.log(2)
+    assert mistake_bound(n, D * gamma, R2, 1 / R2) == pytest.approx(wanted, rel=1e-13)
 
 
 def test_mistake_bound_can_be_exceeded_without_a_margin():
