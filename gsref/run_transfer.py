@@ -30,8 +30,8 @@ from gsref.transfer.task import LAWS, DownstreamTask
 
 TUNING = {
     "pretrained": "step size: one rule for all sizes, {multiple:g} x 2/(D^2 (d + (D+1)/2)); not tuned to a task",
-    "logistic_sgd": "step size: the best in hindsight of {steps} x 1/(d D), for each task, by mistakes in all",
-    "from_zero": "step size: the best in hindsight of {steps} x 1/(D (d + (D+1)/2)), for each task, by mistakes in all",
+    "logistic_sgd": "step size: the best in hindsight of {linear_steps} x 1/(d D), for each task, by mistakes in all",
+    "from_zero": "step size: the best in hindsight of {from_zero_steps} x 1/(D (d + (D+1)/2)), for each task, by mistakes in all",
     "max_likelihood": "nothing to tune; L-BFGS until the largest gradient entry is below 1e-6; its average online error is "
                       "that of refitting after every sample, interpolated between the numbers of samples looked at"}
 
@@ -140,8 +140,8 @@ def cost_of(method, d, D, n, seeds):
     if method == "max_likelihood":
         return 1e-9 * seeds * n * d * D * 150 + 0.2
     if method == "logistic_sgd":
-        return n * (4e-5 + 1e-8 * seeds * len(baselines.STEPS) * d * D)
-    members = seeds * (len(baselines.STEPS) if method == "from_zero" else 1)
+        return n * (4e-5 + 1e-8 * seeds * len(baselines.LINEAR_STEPS) * d * D)
+    members = seeds * (len(baselines.FROM_ZERO_STEPS) if method == "from_zero" else 1)
     return n * (2e-4 + members * (6e-6 + 1.5e-9 * (d + D) ** 2 * 4)) + 1.0
 
 
@@ -320,7 +320,8 @@ def write_outputs(args, results, judged, found, pairs):
     main = results.main
     models = {name: {key.removeprefix("details/"): value for key, value in arrays.items() if key not in ("v", "W")}
               for name, arrays in found.items() if name.startswith("pretrained d=")}
-    tuning = {method: text.format(multiple=args.step, steps=baselines.STEPS) for method, text in TUNING.items()}
+    steps = {"linear_steps": baselines.LINEAR_STEPS, "from_zero_steps": baselines.FROM_ZERO_STEPS}
+    tuning = {method: text.format(multiple=args.step, **steps) for method, text in TUNING.items()}
     print(f"\npretrained model: {models[f'pretrained d={main.d} D={main.D}']['source']} (d = {main.d}, D = {main.D})")
     for method, text in tuning.items():
         print(f"{method}: {text}")

@@ -14,7 +14,9 @@ from gsref.arguments import integer, labels, real, real_array
 from gsref.model import logistic_factor, mean_loss
 from gsref.transfer.sgd import Run, train_attention, train_linear
 
-STEPS = (0.25, 1.0, 4.0, 16.0)                 # the grid: these times the unit of each method
+# the grids, in units of each method: the best is inside at every size; without a margin small steps are wanted
+LINEAR_STEPS = (0.0625, 0.25, 1.0, 4.0, 16.0)
+FROM_ZERO_STEPS = (0.25, 1.0, 4.0, 16.0)
 
 
 def linear_unit(d, D):
@@ -27,15 +29,15 @@ def from_zero_unit(d, D):
     return 1.0 / (D * (d + (D + 1) / 2))
 
 
-def best_of_grid(train, unit, seeds, at, score):
-    """(best multiple, its Run, {multiple: score}): `train(eta (B,), seeds (B,), at)` at every step size, in one batch.
+def best_of_grid(train, steps, unit, seeds, at, score):
+    """(best multiple, its Run, {multiple: score}): `train(eta (B,), seeds (B,), at)` at steps * unit, in one batch.
 
     `score(run)` is a number, lower is better.
     """
     members = len(seeds)
-    together = train(np.repeat(STEPS, members) * unit, list(seeds) * len(STEPS), at)
+    together = train(np.repeat(steps, members) * unit, list(seeds) * len(steps), at)
     runs = {}
-    for i, multiple in enumerate(STEPS):
+    for i, multiple in enumerate(steps):
         rows = slice(i * members, (i + 1) * members)
         runs[multiple] = Run(together.at, together.mistakes[rows],
                              [tuple(part[rows] for part in state) for state in together.states])
@@ -47,14 +49,14 @@ def best_of_grid(train, unit, seeds, at, score):
 def logistic_sgd(task, seeds, at, score, callback=None):
     """Online SGD of logistic regression at the best step size of the grid; see `best_of_grid`."""
     return best_of_grid(lambda eta, seeds, at: train_linear(task, eta, seeds, at, callback),
-                        linear_unit(task.d, task.D), seeds, at, score)
+                        LINEAR_STEPS, linear_unit(task.d, task.D), seeds, at, score)
 
 
 def sgd_from_zero(task, seeds, at, score, callback=None):
     """Online SGD on (v, W) from zero at the best step size of the grid; see `best_of_grid`."""
     v, W = np.zeros(task.d + task.D), np.zeros((task.d + task.D, task.d + task.D))
     return best_of_grid(lambda eta, seeds, at: train_attention(task, v, W, eta, seeds, at, callback),
-                        from_zero_unit(task.d, task.D), seeds, at, score)
+                        FROM_ZERO_STEPS, from_zero_unit(task.d, task.D), seeds, at, score)
 
 
 @dataclass(frozen=True)

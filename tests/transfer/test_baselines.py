@@ -5,7 +5,7 @@ import pytest
 
 from gsref import Problem
 from gsref.model import logistic_factor
-from gsref.transfer.baselines import STEPS, from_zero_unit, linear_unit, logistic_sgd, maximum_likelihood, sgd_from_zero
+from gsref.transfer.baselines import LINEAR_STEPS, from_zero_unit, linear_unit, logistic_sgd, maximum_likelihood, sgd_from_zero
 from gsref.transfer.sgd import train_attention, train_linear
 from gsref.transfer.task import DownstreamTask
 
@@ -19,7 +19,7 @@ def score(run):
 def test_logistic_sgd_is_the_best_run_of_the_grid():
     seeds = [3, 4, 5]
     best, run, scores = logistic_sgd(TASK, seeds, [10, 200], score)
-    alone = {multiple: train_linear(TASK, multiple * linear_unit(3, 2), seeds, [10, 200]) for multiple in STEPS}
+    alone = {multiple: train_linear(TASK, multiple * linear_unit(3, 2), seeds, [10, 200]) for multiple in LINEAR_STEPS}
     assert scores == {multiple: score(one) for multiple, one in alone.items()} and len(set(scores.values())) > 1
     assert best == min(scores, key=scores.get)
     assert (run.mistakes == alone[best].mistakes).all() and (run.states[-1][0] == alone[best].states[-1][0]).all()
