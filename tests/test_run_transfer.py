@@ -65,6 +65,40 @@ def test_interrupted_run_resumes_bit_for_bit(tmp_path, monkeypatch):
             assert a[name].tobytes() == b[name].tobytes(), name
 
 
+@pytest.mark.parametrize("change, text", [
+    (lambda arrays: arrays | {"pretrained d=2 D=3/v": np.zeros(4)}, r"pretrained d=2 D=3: v: got shape \(4,\), expected \(5,\)"),
+    (lambda arrays: arrays | {"pretrained d=2 D=3/W": np.full((5, 5), np.nan)}, "W: got nan"),
+    (lambda arrays: {name: value for name, value in arrays.items() if not name.endswith("/W")}, "W: missing"),
+    (lambda arrays: arrays | {"pretrained, d = 2, D = 3, gaussian, margin 0.5/method": np.array("guessing")}, "method: got 'guessing'"),
+])
+def test_an_altered_checkpoint_is_one_line(tmp_path, capsys, monkeypatch, change, text):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(run_transfer, "measure", interrupted)
+    assert run(tmp_path) == 130
+    with np.load(tmp_path / "checkpoint.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(tmp_path / "checkpoint.npz", **change(arrays))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, "--resume")
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2 and len(lines) == 1 and re.search(f"checkpoint.npz: not a usable .*{text}", lines[0]), lines
+
+
+def test_a_checkpoint_belongs_to_the_file_it_was_made_from(tmp_path, capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(run_transfer, "measure", interrupted)
+    model, out = tmp_path / "model.npz", tmp_path / "out"
+    np.savez(model, v=np.zeros(5), W=np.zeros((5, 5)))
+    assert run(out, "--pretrained", str(model)) == 130
+    np.savez(model, v=np.zeros(5), W=np.eye(5))
+    with pytest.raises(SystemExit):
+        run(out, "--pretrained", str(model), "--resume")
+    assert "belongs to a run with other options (inputs:" in capsys.readouterr().err
+
+
 def test_strict_turns_a_failed_claim_into_status_one(tmp_path, monkeypatch):
     failed = [Check("A6", "claim", 1, 2, 0.1, "fails")]
     monkeypatch.setattr(run_transfer, "checks", lambda results: failed)
@@ -97,6 +131,9 @@ def test_cifar_images_of_a_folder_are_used(tmp_path):
     (["--margin", "x"], "--margin: got 'x', expected numbers from 0 to 37"),
     (["--eps", "0.7"], "--eps: got '0.7', expected numbers between 0 and 0.5"),
     (["--law", "cauchy"], "--law: invalid choice: 'cauchy'"),
+    (["--eta", "1e308*D"], "--eta: got '1e308.D', which is inf at D = 3, expected a finite number > 0"),
+    (["--eta", "1e308"], "--eta: pretraining at d=2, D=3, eta=1e.308: order.alpha: got"),
+    (["--eps", "1e-9"], "--eps: eps 1e-09 at d = 2, D = 3, margin 0.5 takes 6.4e.09 samples .pretrained., expected at most 1e.07"),
     (["--eta", "fast"], "--eta: got 'fast'"),
     (["--step", "-1"], "--step: got '-1', expected a number > 0"),
     (["--relevant", "3"], "--relevant: .*got 3, expected an integer from 0 to 2"),
