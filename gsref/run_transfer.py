@@ -14,7 +14,7 @@ import numpy as np
 
 from gsref.arguments import real_array
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
-                            open_checkpoint, option, output_folder, positive_option, run)
+                            open_checkpoint, option, output_folder, positive_option, run, unusable)
 from gsref.files import write_arrays, write_text
 from gsref.learning_rate import ALLOWED, LearningRate
 from gsref.population import MODES
