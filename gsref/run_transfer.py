@@ -272,7 +272,8 @@ def image_units(args, pairs):
 
     def transfer(found, show, method):
         learned = PatchRun.from_arrays(found["patches, learning"], first)
-        return measure(method, second, Pretrained(learned.v, learned.W, "", {}), seeds, at, callback=lambda n: show(f"sample {n} of {at[-1]}", n / at[-1])).arrays()
+        return measure(method, second, Pretrained(learned.v, learned.W, "", {}), seeds, at,
+                       callback=lambda n: show(f"sample {n} of {at[-1]}", n / at[-1])).arrays()
     return [Unit("patches, learning", 0.03 * steps, learn, lambda arrays: PatchRun.from_arrays(arrays, first)),
             *(Unit(f"patches, {method}", 1.5 if args.quick else 4.0,
                    lambda found, show, method=method: transfer(found, show, method),

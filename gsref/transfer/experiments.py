@@ -112,7 +112,8 @@ def lengths(method, d, D, margin, eps):
     error is an integral from the first sample on), and without a margin less far: it is dear, and judged by its test
     error there.  Raises ValueError if that is more than LONGEST samples, or LARGEST numbers for maximum likelihood.
     """
-    harder = max(1.0, MARGIN / margin) ** 2 if margin > 1e-100 else np.inf if margin > 0 else 2.0 if method == "max_likelihood" else 8.0
+    free = 2.0 if method == "max_likelihood" else 8.0
+    harder = max(1.0, MARGIN / margin) ** 2 if margin > 1e-100 else np.inf if margin > 0 else free
     last = {"pretrained": 1.28 * (d + D) / eps, "logistic_sgd": 0.64 * d * D / eps, "from_zero": 32 / eps,
             "max_likelihood": 0.48 * d * D / eps}[method] * harder
     most = min(LONGEST, LARGEST // (d * D)) if method == "max_likelihood" else LONGEST
