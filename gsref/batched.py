@@ -13,7 +13,7 @@ from gsref.arguments import finite, integer, labels, real_array, shaped
 from gsref.threads import SINGLE_BLAS, number, run
 
 ELEMENTS = 1 << 15             # of the largest array of a chunk: measured, some 1.5 MB for all of them
-WORTH_THREADS = 2e7            # operations below which a second thread costs more than it saves: measured
+WORTH_THREADS = 0
 
 
 class Pairwise:
@@ -134,8 +134,7 @@ class Call:
         threads = self.threads if self.work(n) > WORTH_THREADS else 1
         counter, lock, extreme = iter(range(len(starts))), threading.Lock(), []
 
-        def work():
-            space = kernel.Workspace(m, D, d, self.dtype)
+        def work(space):
             while True:
                 with lock:
                     k = next(counter, None)
@@ -156,7 +155,7 @@ class Call:
                 self.sum.add(first + k, _flat(sums))
 
         with SINGLE_BLAS:
-            run(work, min(threads, len(starts)))
+            run(work, kernel.workspaces(min(threads, len(starts)), m, D, d, self.dtype))
             if extreme:
                 self.check(X, m, before)
             for k in sorted(extreme):

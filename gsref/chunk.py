@@ -10,6 +10,9 @@ import numpy as np
 
 
 HUGE = {4: 1e8, 8: 1e100}      # largest sum of exponentials taken without a shift, by the bytes of a number
+LINE = 64                      # bytes of a cache line
+BUFFER = 8192                  # elements of numpy's buffer
+SMALL = 1 << 19                # products of fewer multiplications are done by OpenBLAS without packing: measured
 MARGIN = {4: 1e18, 8: 1e120}   # c and c u must exceed the smallest normal number by that, so that c / Z keeps its digits
 
 
@@ -35,21 +38,80 @@ class Prepared:
 def prepare(v, W, P, d, dtype):
     """The `Prepared` of (v, W) in `dtype`; C order, which the products below need to be fast."""
     W11, W12, W21, W22 = W[:d, :d], W[:d, d:], W[d:, :d], W[d:, d:]
+    def repeated(a):
+        return np.tile(a.ravel(), max(1, -(-BUFFER // a.size)))
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = v[:d], P @ v[d:], W11.T, P @ W12.T, (P @ W21).T, (P @ W22 @ P.T).T
+        parts = v[:d], P @ v[d:], W11.T, repeated(P @ W12.T), (P @ W21).T, repeated((P @ W22 @ P.T).T)
         return Prepared(*(np.ascontiguousarray(part, dtype=dtype) for part in parts))
 
 
 class Workspace:
     """Arrays that the chunks of one thread share, so that none is allocated twice."""
 
-    def __init__(self, m, D, d, dtype):
-        self.A, self.E = np.empty((2, m, D, D), dtype)
-        self.L = np.empty((m, D, d), dtype)
-        self.XT = np.empty((m, d, D), dtype)
-        self.large = np.empty((m, D, D), bool)
+    def __init__(self, m, D, d, dtype, room=None):
+        shapes = [(m, D, D), (m, D, D), (m, D, d), (m, d, D)]
+        room = np.empty(self.size(m, D, d, dtype), np.uint8) if room is None else room
+        start = -room.ctypes.data % LINE       # on cache lines sums and products are up to a third faster
+        arrays = []
+        for shape in shapes:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            arrays.append(room[start:start + size].view(dtype).reshape(shape))
+            start += -(-size // LINE) * LINE
+        self.A, self.E, self.L, self.XT = arrays
+        self.large = room[start:start + m * D * D].view(bool).reshape(m, D, D)
         self.left, self.right = np.ones((2, m, 2, D), dtype)
+        self.pair, self.means = np.ones((2, m, D, 2), dtype)
         self.ones = np.ones(max(m, D), dtype)
+
+    @staticmethod
+    def size(m, D, d, dtype):
+        """Bytes of a `room` for the large arrays."""
+        return np.dtype(dtype).itemsize * 2 * m * D * (D + d) + m * D * D + 5 * LINE
+
+
+def workspaces(count, m, D, d, dtype):
+    """`count` workspaces in one allocation: the C library gives a large one back to the system and takes it anew at the
+    next call, which costs more than the work; but after the first it keeps one of the same size."""
+    rooms = np.empty((count, Workspace.size(m, D, d, dtype)), np.uint8)
+    return [Workspace(m, D, d, dtype, room) for room in rooms]
+
+
+def add_row(rows, repeated):
+    """In place: to each of the `rows` (k, l) the same row, of which `repeated` holds several.
+
+    numpy adds a row at half speed unless it is longer than its buffer.
+    """
+    k, l = rows.shape
+    t = len(repeated) // l
+    whole = k // t * t
+    for part, t in ((rows[:whole], t), (rows[whole:], 1)):
+        part = part.reshape(-1, t * l)
+        np.add(part, repeated[:t * l], out=part)
+
+
+def product(rows, B, out):
+    """rows (k, a) @ B (a, b) to `out`, in pieces that BLAS multiplies without copying them first."""
+    k, (a, b) = len(rows), B.shape
+    r = max(8, SMALL // (a * b))
+    whole = k // r * r
+    if whole:
+        np.matmul(rows[:whole].reshape(-1, r, a), B, out=out[:whole].reshape(-1, r, b))
+    if whole < k:
+        np.matmul(rows[whole:], B, out=out[whole:])
+
+
+def transposed_product(C, rows):
+    """C^T (a, k) @ rows (k, b), in such pieces where they are long enough to be worth the sum over them."""
+    k, a, b = len(C), C.shape[1], rows.shape[1]
+    r = SMALL // (a * b)
+    whole = k // r * r if r >= max(a, b) else 0
+    parts = []
+    if whole:
+        pieces = np.matmul(C[:whole].reshape(-1, r, a).transpose(0, 2, 1), rows[:whole].reshape(-1, r, b))
+        parts.append(pieces.sum(axis=0))
+    if whole < k or not k:
+        parts.append(C[whole:].T @ rows[whole:])
+    return sum(parts[1:], start=parts[0])
 
 
 def scores(part, X, work, out):
@@ -59,32 +121,26 @@ def scores(part, X, work, out):
     if d <= 2 * D:                             # BLAS multiplies by a transposed right factor at half speed
         XT = work.XT[:m]
         np.copyto(XT, X.transpose(0, 2, 1))
-    np.matmul(rows, part.W11T, out=L.reshape(m * D, d))
-    L = L.reshape(m, D * d)
-    np.add(L, part.Q.ravel(), out=L)
-    np.matmul(L.reshape(m, D, d), XT, out=out)
-    np.matmul(rows, part.KT, out=scratch.reshape(m * D, D))
+    product(rows, part.W11T, out=L.reshape(m * D, d))
+    add_row(L.reshape(m, D * d), part.Q)
+    np.matmul(L, XT, out=out)
+    product(rows, part.KT, out=scratch.reshape(m * D, D))
     np.add(out, scratch, out=out)
-    flat = out.reshape(m, D * D)
-    np.add(flat, part.M.ravel(), out=flat)
+    add_row(out.reshape(m, D * D), part.M)
 
 
-def exponentials(A, E, ones):
-    """E = exp(A - shift), one each, and its sums Z over keys.  Extreme if a score is not finite.
+def exponentials(A, E):
+    """E = exp(A - shift), one each.  Extreme if a score is not finite.
 
     No shift is needed while every E is a normal number and every Z of moderate size, since E / Z does not depend on
     it; the shift costs more than the exponential.  Otherwise each column is shifted by its own largest score.
     """
-    m, D, _ = A.shape
-    tiny, huge = 1e4 * np.finfo(A.dtype).tiny, HUGE[A.dtype.itemsize]
+    D, info = A.shape[2], np.finfo(A.dtype)
     np.exp(A, out=E)
-    Z = (E.reshape(m * D, D) @ ones[:D]).reshape(m, D)
-    if not (E.min() > tiny and Z.max() < huge):            # `not >`: NaN comes here too
+    if not (E.min() > 1e4 * info.tiny and E.max() < HUGE[A.dtype.itemsize] / D):        # `not >`: NaN comes here too
         if not np.isfinite(A).all():
             raise Extreme
         np.exp(A - A.max(axis=2, keepdims=True), out=E)
-        Z = (E.reshape(m * D, D) @ ones[:D]).reshape(m, D)
-    return Z
 
 
 def restore_dominating(G, S, bound, large, ones):
@@ -112,8 +168,8 @@ def sums(T, C, X, work):
     m, D, d = X.shape
     rows, ones = X.reshape(m * D, d), work.ones[:m]
     K = np.matmul(C, X, out=work.L[:m])
-    return [T.reshape(m * D) @ rows, ones @ T, K.reshape(m * D, d).T @ rows, ones @ K.reshape(m, D * d),
-            C.reshape(m * D, D).T @ rows, ones @ C.reshape(m, D * D)]
+    return [T.reshape(m * D) @ rows, ones @ T, transposed_product(K.reshape(m * D, d), rows),
+            ones @ K.reshape(m, D * d), transposed_product(C.reshape(m * D, D), rows), ones @ C.reshape(m, D * D)]
 
 
 def gradient_blocks(parts, P, d):
@@ -135,10 +191,16 @@ def forward(part, X, work):
     if not np.isfinite(np.vdot(rows, rows)):               # also when squares overflow: the plain formulas will see
         raise Extreme
     scores(part, X, work, out=A)
-    Z = exponentials(A, E, work.ones)
+    exponentials(A, E)
     np.add((rows @ part.v1).reshape(m, D), part.u2, out=u)
-    alike = (u == u[:, :1]).all(axis=1)                    # equal values: G is exactly zero, see below
-    ubar = np.matmul(E, u[:, :, None])[:, :, 0] / Z
+    alike = u[:, 0] == u[:, -1]
+    if alike.any():
+        alike = (u == u[:, :1]).all(axis=1)                # equal values: G is exactly zero, see below
+    pair, means = work.pair[:m], work.means[:m]
+    pair[:, :, 0] = u
+    np.matmul(E, pair, out=means)
+    Z = np.ascontiguousarray(means[:, :, 1])
+    ubar = means[:, :, 0] / Z
     f = ubar @ work.ones[:D]
     if not np.isfinite(f).all():
         raise Extreme

@@ -1,5 +1,6 @@
 """How many threads?  The caller's choice, and BLAS kept to one while chunks of samples run beside each other."""
 
+import _thread
 import os
 import threading
 
@@ -72,20 +73,25 @@ class _SingleBlas:
 SINGLE_BLAS = _SingleBlas()
 
 
-def run(work, threads):
-    """Call `work()` in `threads` threads, this one among them; the first exception is raised here when all are done."""
-    errors = []
+def run(work, arguments):
+    """Call `work` with each of the `arguments`, each in a thread, the first in this one; raise the first exception."""
+    errors, done = [], []
 
-    def guarded():
+    def guarded(argument, lock):
         try:
-            work()
+            work(argument)
         except BaseException as error:
             errors.append(error)
-    helpers = [threading.Thread(target=guarded) for _ in range(threads - 1)]
-    for helper in helpers:
-        helper.start()
-    guarded()
-    for helper in helpers:
-        helper.join()
+        finally:
+            lock.release()
+    for argument in arguments[1:]:
+        done.append(_thread.allocate_lock())
+        done[-1].acquire()
+        _thread.start_new_thread(guarded, (argument, done[-1]))
+    own = _thread.allocate_lock()
+    own.acquire()
+    guarded(arguments[0], own)
+    for lock in done:
+        lock.acquire()
     if errors:
         raise errors[0]
