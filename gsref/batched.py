@@ -12,7 +12,7 @@ from gsref import chunk as kernel, curvature, model
 from gsref.arguments import finite, integer, labels, real_array, shaped
 from gsref.threads import SINGLE_BLAS, number, run
 
-ELEMENTS = 1 << 15             # of the largest array of a chunk: measured, some 1.5 MB for all of them
+ELEMENTS = 1 << 16             # of the largest array of a chunk: some 2 MB for all of them, the second cache
 WORTH_THREADS = 0
 
 

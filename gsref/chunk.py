@@ -59,8 +59,8 @@ class Workspace:
             start += -(-size // LINE) * LINE
         self.A, self.E, self.L, self.XT = arrays
         self.large = room[start:start + m * D * D].view(bool).reshape(m, D, D)
-        self.left, self.right = np.ones((2, m, 2, D), dtype)
-        self.pair, self.means = np.ones((2, m, D, 2), dtype)
+        self.left, self.means = np.empty((m, 2, D), dtype), np.empty((m, D, 2), dtype)
+        self.right, self.pair = np.ones((m, 2, D), dtype), np.ones((m, D, 2), dtype)
         self.ones = np.ones(max(m, D), dtype)
 
     @staticmethod
@@ -118,7 +118,7 @@ def scores(part, X, work, out):
     """A, without any sum over samples in it."""
     m, D, d = X.shape
     rows, L, XT, scratch = X.reshape(m * D, d), work.L[:m], X.transpose(0, 2, 1), work.E[:m]
-    if d <= 2 * D:                             # BLAS multiplies by a transposed right factor at half speed
+    if d <= 2 * D and D * D * d < 2 * SMALL:   # a small transposed right factor halves the speed of BLAS
         XT = work.XT[:m]
         np.copyto(XT, X.transpose(0, 2, 1))
     product(rows, part.W11T, out=L.reshape(m * D, d))
@@ -143,13 +143,12 @@ def exponentials(A, E):
         np.exp(A - A.max(axis=2, keepdims=True), out=E)
 
 
-def restore_dominating(G, S, bound, large, ones):
+def restore_dominating(G, large, ones):
     """In place: entries of keys with more than half of a query's attention, from the sum of the others  [batch.1].
 
-    `S > bound` marks them.  There u_i - ubar_j cancels, and there alone; columns of G sum to zero.
+    `large` (m, D, D) marks them.  There u_i - ubar_j cancels, and there alone; columns of G sum to zero.
     """
     D = G.shape[2]
-    np.greater(S, bound, out=large)
     if large.any():
         at = np.flatnonzero(large)             # one key a query at most
         flat = G.reshape(-1)
@@ -217,13 +216,17 @@ def loss_and_gradient(part, X, y, weights, work):
         least, largest = MARGIN[c.itemsize] * np.finfo(c.dtype).tiny, np.abs(u).max()
         if min(1, largest or 1) * np.abs(c).max() < least:             # the whole chunk would come near underflow
             raise Extreme
-        left, right, A = work.left[:m], work.right[:m], work.A[:m]
+        left, right, A, large = work.left[:m], work.right[:m], work.A[:m], work.large[:m]
+        leftT = left.transpose(0, 2, 1)
+        left[:, 0] = 0                         # numpy compares with a whole array faster than with a column
+        np.multiply(0.5, Z, out=left[:, 1])
+        np.greater(E, np.matmul(leftT, right, out=A), out=large)
         scale = np.divide(c[:, None], Z, out=left[:, 0])                       # c / Z_j
         np.negative(scale * ubar, out=left[:, 1])
         T = np.matmul(scale[:, None, :], E)[:, 0]
         if alike.any():
             left[alike] = 0
-        C = np.matmul(left.transpose(0, 2, 1), right, out=A)                   # c / Z_j (u_i - ubar_j)
+        C = np.matmul(leftT, right, out=A)                                     # c / Z_j (u_i - ubar_j)
         C *= E
-        restore_dominating(C, E, 0.5 * Z[:, :, None], work.large[:m], work.ones)
+        restore_dominating(C, large, work.ones)
         return [loss @ weights, *sums(T, C, X, work)]

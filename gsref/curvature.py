@@ -16,7 +16,7 @@ def centred(S, Y, work):
     """
     Y = np.where((Y == Y[:, :, :1]).all(axis=2, keepdims=True), 0, Y)          # equal ones: exactly zero
     G = S * (Y - np.einsum("nji,nji->nj", S, Y)[:, :, None])
-    kernel.restore_dominating(G, S, 0.5, work.large[:len(S)], work.ones)
+    kernel.restore_dominating(G, S > 0.5, work.ones)
     return G
 
 
@@ -30,7 +30,7 @@ def score_gradient_derivative(S, Sdot, u, udot, ubardot, work):
     """Gdot = Sdot (u_i - ubar_j) + S (udot_i - ubardot_j)  [hvp.3]; its columns sum to zero as those of G do."""
     away = u[:, None, :] - np.einsum("nji,ni->nj", S, u)[:, :, None]
     Gdot = Sdot * away + S * (udot[:, None, :] - ubardot[:, :, None])
-    kernel.restore_dominating(Gdot, S, 0.5, work.large[:len(S)], work.ones)
+    kernel.restore_dominating(Gdot, S > 0.5, work.ones)
     return Gdot
 
 
