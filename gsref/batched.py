@@ -176,7 +176,8 @@ class Call:
             bad = ~np.isfinite(X[at:at + m])
             if bad.any():
                 k, j, i = (int(a) for a in np.argwhere(bad)[0])
-                raise ValueError(f"X: got {X[at + k, j, i]} at index {(before + at + k, j, i)}, expected finite numbers")
+                raise ValueError(f"X: got {X[at + k, j, i]} at index {(before + at + k, j, i)}, "
+                                 "expected finite numbers")
         for name, which in (("scores", 0), ("values", 2), ("logit", 3)):
             for at in range(0, len(X), m):
                 with np.errstate(over="ignore", invalid="ignore"):

@@ -13,7 +13,7 @@ HUGE = {4: 1e8, 8: 1e100}      # largest sum of exponentials taken without a shi
 LINE = 64                      # bytes of a cache line
 BUFFER = 8192                  # elements of numpy's buffer
 SMALL = 1 << 19                # products of fewer multiplications are done by OpenBLAS without packing: measured
-MARGIN = {4: 1e18, 8: 1e120}   # c and c u must exceed the smallest normal number by that, so that c / Z keeps its digits
+MARGIN = {4: 1e18, 8: 1e120}   # c and c u exceed the smallest normal number by that: c / Z keeps its digits
 
 
 class Extreme(ArithmeticError):
@@ -30,16 +30,17 @@ class Prepared:
     v1: np.ndarray
     u2: np.ndarray             # P v2
     W11T: np.ndarray
-    Q: np.ndarray              # P W12^T
+    Q: np.ndarray              # P W12^T, repeated for `add_row`
     KT: np.ndarray             # (P W21)^T
-    M: np.ndarray              # P W22^T P^T
+    M: np.ndarray              # P W22^T P^T, repeated
 
 
 def prepare(v, W, P, d, dtype):
     """The `Prepared` of (v, W) in `dtype`; C order, which the products below need to be fast."""
     W11, W12, W21, W22 = W[:d, :d], W[:d, d:], W[d:, :d], W[d:, d:]
-    def repeated(a):
-        return np.tile(a.ravel(), max(1, -(-BUFFER // a.size)))
+
+    def repeated(a):                           # for `add_row`
+        return np.tile(a.ravel(), -(-BUFFER // a.size))
     with np.errstate(over="ignore", invalid="ignore"):
         parts = v[:d], P @ v[d:], W11.T, repeated(P @ W12.T), (P @ W21).T, repeated((P @ W22 @ P.T).T)
         return Prepared(*(np.ascontiguousarray(part, dtype=dtype) for part in parts))

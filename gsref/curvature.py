@@ -80,7 +80,7 @@ def second_order(part, along, X, y, weights, P, work, norms):
 
 
 def plain(v, W, X, y, weights, P, along, norms):
-    """`from_states` with the plain forward pass in float64, for chunks whose numbers leave the range of the fast one."""
+    """`from_states` with the plain forward pass in float64, for chunks that leave the range of the fast one."""
     m, D, d = X.shape
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         _, S, u, f = model._states(v, W, X, P)

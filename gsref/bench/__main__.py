@@ -7,11 +7,13 @@ import sys
 import gsref.bench
 from gsref.commands import USAGE
 
+HELPERS = ("clock", "growth", "peers")
+
 
 def main(argv):
     """Run the benchmark that the first argument names; exit status 2 and the list of names if there is none such."""
     found = (module.name for module in pkgutil.iter_modules(gsref.bench.__path__))
-    names = sorted(name for name in found if not name.startswith("_") and name != "peers")
+    names = sorted(name for name in found if not name.startswith("_") and name not in HELPERS)
     if not argv or argv[0] not in names:
         got = f"got {argv[0]!r}" if argv else "no benchmark named"
         sys.stderr.write(f"python -m gsref.bench: {got}, expected one of {', '.join(names)}\n")

@@ -1,4 +1,4 @@
-"""How fast is the gradient beside others?  `python -m gsref.bench gradient [--quick] [--repeats N] [--json FILE]`.
+"""How fast is the gradient beside others?  `python -m gsref.bench gradient [--quick] [--json FILE] [--out FOLDER]`.
 
 Every contender runs in a process of its own, which sleeps while the others run: thread pools do not disturb each other.
 Times are interleaved, and answers checked against each other first.
@@ -14,22 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from gsref.batched import stream_loss_and_gradient
+from gsref.bench.clock import best_time
+from gsref.bench.growth import draw, floor, growth, inputs
 from gsref.bench.peers import CONTENDERS
 from gsref.commands import OK, Parser, integer_option
 from gsref.files import write_text
-from gsref.problem import positions
 from gsref.report import to_json, versions
 from gsref.threads import SINGLE_BLAS
 
+CALLS = 3                      # timed in a row, a turn each contender; the median counts
 SHAPES = [(512, 16, 16), (512, 64, 16), (256, 32, 64), (64, 128, 128), (2048, 4, 8), (1024, 16, 32)]      # n, d, D
-
-
-def inputs(n, d, D, seed=0):
-    """v, W, X, y, P of a shape, scores and values of size one."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, D, d))
-    return (rng.standard_normal(d + D) / np.sqrt(d + D), rng.standard_normal((d + D, d + D)) / (d + D), X,
-            np.where(X[:, 0, 0] < 0, -1.0, 1.0), positions(D))
 
 
 def serve(pipe, name):
@@ -46,9 +40,12 @@ def serve(pipe, name):
                 pipe.send([np.asarray(part, dtype=np.float64) for part in call()])
             else:
                 call()                         # its threads and caches wake up
-                start = time.perf_counter()
-                call()
-                pipe.send(time.perf_counter() - start)
+                times = []
+                for _ in range(CALLS):
+                    start = time.perf_counter()
+                    call()
+                    times.append(time.perf_counter() - start)
+                pipe.send(float(np.median(times)))
         except Exception as problem:
             pipe.send(f"{type(problem).__name__}: {str(problem).splitlines()[:1]}")
 
@@ -63,16 +60,8 @@ def rates():
     rng = np.random.default_rng(0)
     A, x = rng.standard_normal((768, 768)), rng.standard_normal(1 << 14)
     out = np.empty_like(x)
-
-    def best(call, repeats=7):
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        return min(times)
     with SINGLE_BLAS:
-        return 2 * 768 ** 3 / best(lambda: A @ A), len(x) / best(lambda: np.exp(x, out=out), 50)
+        return 2 * 768 ** 3 / best_time(lambda: A @ A, 7), len(x) / best_time(lambda: np.exp(x, out=out), 50)
 
 
 def counts(n, d, D):
@@ -114,22 +103,25 @@ def measure(shapes, repeats, log=sys.stderr):
             for name in right:
                 times[name].append(ask(name, "time"))
         medians = {name: float(np.median(times[name][2:])) for name in right}
-        rows.append({"shape": shape, "medians": medians, "differences": errors})
+        rows.append({"shape": shape, "medians": medians, "differences": errors, "floor": floor(*shape)})
     for name in pipes:
         pipes[name].send(("stop", None))
     return {name: there for name, there in found.items()}, rows
 
 
 def ratios(rows):
-    """Of the best of ours: to the best peer and to autograd, a shape each; None where there is no such peer."""
+    """Times over the best of ours, a shape each: of the best peer, of autograd (None where there is no such peer), of
+    ours on one thread and on two, and of products and exponentials alone."""
     result = []
     for row in rows:
         medians = row["medians"]
         ours = min(medians["gsref, 1 thread"], medians["gsref, 2 threads"])
         peers = {name: value for name, value in medians.items() if CONTENDERS[name][2]}
         best = min(peers, key=peers.get) if peers else None
-        result.append({"best": best, "to best": peers[best] / ours if peers else None,
-                       "to autograd": peers["autograd"] / ours if "autograd" in peers else None})
+        result.append({"shape": row["shape"], "best": best, "to best": peers[best] / ours if peers else None,
+                       "to autograd": peers["autograd"] / ours if "autograd" in peers else None,
+                       "one thread": medians["gsref, 1 thread"] / ours,
+                       "two threads": medians["gsref, 2 threads"] / ours, "floor": row["floor"] / ours})
     return result
 
 
@@ -143,6 +135,7 @@ def main(argv):
     parser.add_argument("--quick", action="store_true", help="two shapes, fewer samples: a look")
     parser.add_argument("--repeats", type=integer_option(1), default=15, metavar="N", help="a shape (default 15)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="measure growth too; speed.png, .svg and .json there")
     args = parser.parse_args(argv)
     dgemm, exp = rates()
     found, rows = measure(SHAPES[::4] if args.quick else SHAPES, args.repeats)
@@ -163,13 +156,22 @@ def main(argv):
         for name, error in row["differences"].items():
             if name not in row["medians"]:
                 print(f"  {name:28s} not timed: {error}")
+        print(f"  {'products and exp alone':28s} {1e3 * row['floor']:9.3f} ms   one thread, NumPy")
         if ratio["best"]:
-            print(f"  ahead of the best peer ({ratio['best']}) {ratio['to best']:.2f} times")
-    means = {key: geometric_mean([ratio[key] for ratio in compared]) for key in ("to best", "to autograd")}
+            print(f"  ahead of the best peer ({ratio['best']}) {ratio['to best']:.2f} times; "
+                  f"products and exp alone would be {ratio['to best'] / ratio['floor']:.2f} times")
+    means = {key: geometric_mean([ratio[key] for ratio in compared])
+             for key in ("to best", "to autograd", "one thread", "two threads", "floor")}
     memory = streamed_memory(20000 if args.quick else 10 ** 6)
     print(f"\ngeometric means: {means}; peak memory of a stream grows by {memory:.1f} MiB")
     if args.json:
         write_text(args.json, to_json({"versions": versions(), "found": found, "dgemm": dgemm, "exp": exp, "rows": rows,
                                        "ratios": compared, "means": means, "stream MiB": memory,
                                        "date": time.strftime("%Y-%m-%d")}))
+    if args.out:
+        from gsref import plots                # here: a run without a picture need not wait for matplotlib
+
+        picture, data = draw(compared, growth())
+        plots.save(picture, args.out, "speed", {**data, "date": time.strftime("%Y-%m-%d"), "means": means})
+        print(f"written to {args.out}: speed.png, .svg and .json")
     return OK

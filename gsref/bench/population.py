@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from gsref.bench.clock import best_time
 from gsref.commands import OK, Parser, UsageError
 from gsref.exchangeable import ExchangeableGrid
 from gsref.order import OrderParameters
@@ -19,17 +20,6 @@ from gsref.problem import Problem
 MIDDLE = OrderParameters(0.8191, -0.1861, 0.0263, 2.0662, 1.9632, -0.2548)
 EIGHT = Problem(4, 8)
 LEVEL = (3, 3, 2)            # level, fine rule, orthogonal row: what rtol = 1e-4 takes at the middle point
-
-
-def best_time(call, repeats=5):
-    """Seconds of the fastest of `repeats` calls, after one that fills the caches."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def small_time(call, calls=2000):

@@ -26,8 +26,10 @@ def test_difference_sees_a_wrong_answer_in_each_part():
 
 def test_ratios_take_the_best_of_each_side():
     medians = {"gsref, 1 thread": 2.0, "gsref, 2 threads": 1.0, "autograd": 8.0, "jax, blocks": 3.0}
-    [found] = gradient.ratios([{"medians": medians}])
-    assert found == {"best": "jax, blocks", "to best": 3.0, "to autograd": 8.0}
-    [alone] = gradient.ratios([{"medians": {"gsref, 1 thread": 2.0, "gsref, 2 threads": 1.0}}])
-    assert alone["to best"] is None and gradient.geometric_mean([None]) is None
+    [found] = gradient.ratios([{"shape": (1, 2, 3), "medians": medians, "floor": 0.5}])
+    assert found == {"shape": (1, 2, 3), "best": "jax, blocks", "to best": 3.0, "to autograd": 8.0, "one thread": 2.0,
+                     "two threads": 1.0, "floor": 0.5}
+    alone = {"gsref, 1 thread": 2.0, "gsref, 2 threads": 1.0}
+    [found] = gradient.ratios([{"shape": (1, 2, 3), "medians": alone, "floor": 0.5}])
+    assert found["to best"] is None and gradient.geometric_mean([None]) is None
     assert gradient.geometric_mean([1.0, None, 4.0]) == pytest.approx(2.0)
