@@ -12,8 +12,9 @@ from gsref import chunk as kernel, curvature, model
 from gsref.arguments import finite, integer, labels, real_array, shaped
 from gsref.threads import SINGLE_BLAS, number, run
 
-ELEMENTS = 1 << 16             # of the largest array of a chunk: some 2 MB for all of them, the second cache
-WORTH_THREADS = 0
+# Both from sweeps over the shapes of `bench.gradient` (two cores with 2 MB of second cache each, fastest of 31 calls).
+ELEMENTS = 1 << 16     # of the largest array of a chunk: of 2^14 to 2^17 the best on one thread, within 2 %, on all six
+WORTH_THREADS = 2e7    # operations: a second thread does not pay at 1.3e7, (2048, 4, 8), and does at 3.3e7, (512, 16, 16)
 
 
 class Pairwise:
@@ -127,7 +128,7 @@ class Call:
     def add(self, X, y, weights, norms, before=0):
         """Add samples; `weights` multiply their losses; `norms` receives squared norms; `before`: samples before."""
         n, D, d = X.shape
-        m = min(n, self.size or max(1, ELEMENTS // max(D * D, D * d)))
+        m = min(n, self.size) if self.size else self.chunk(n)
         starts = range(0, n, m)
         first, self.chunks = self.chunks, self.chunks + len(starts)
         second = norms is not None or self.along is not None
@@ -164,6 +165,13 @@ class Call:
                 along = None if self.along is None else kernel.prepare(self.a, self.B, self.P, d, np.float64)
                 self.sum.add(first + k, _flat(curvature.plain(self.v, self.W, part, y[at], weights[at], self.P, along,
                                                               None if norms is None else norms[at])))
+
+    def chunk(self, n):
+        """Samples worked on together: equal shares, of an even number if they are worth two threads, whatever threads
+        there are."""
+        most = max(1, ELEMENTS // max(self.D * self.D, self.D * self.d))
+        parts = -(-n // most)
+        return -(-n // (parts + parts % 2 if self.work(n) > WORTH_THREADS else parts))
 
     def work(self, n):
         """Floating-point operations, about."""
