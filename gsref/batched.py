@@ -12,9 +12,10 @@ from gsref import chunk as kernel, curvature, model
 from gsref.arguments import finite, integer, labels, real_array, shaped
 from gsref.threads import SINGLE_BLAS, number, run
 
-# Both from sweeps over the shapes of `bench.gradient` (two cores with 2 MB of second cache each, fastest of 31 calls).
-ELEMENTS = 1 << 16     # of the largest array of a chunk: of 2^14 to 2^17 the best on one thread, within 2 %, on all six
-WORTH_THREADS = 2e7    # operations: a second thread does not pay at 1.3e7, (2048, 4, 8), and does at 3.3e7, (512, 16, 16)
+# From sweeps over shapes as those of `bench.gradient` (two cores, 2 MB of second cache each, fastest of many calls).
+ELEMENTS = 1 << 16     # of the largest array of a chunk: of 2^14 to 2^17 the best on one thread, within 2 %
+WORTH_THREADS = 1e7    # operations: from there two threads gain some 15 % if the machine idles (else they may lose 10 %);
+                       # from 1e8 a third, on a busy machine as well
 
 
 class Pairwise:

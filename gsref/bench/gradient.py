@@ -135,7 +135,7 @@ def main(argv):
     parser.add_argument("--quick", action="store_true", help="two shapes, fewer samples: a look")
     parser.add_argument("--repeats", type=integer_option(1), default=15, metavar="N", help="a shape (default 15)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="measure growth too; speed.png, .svg and .json there")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="also measure growth; a picture and its numbers")
     args = parser.parse_args(argv)
     dgemm, exp = rates()
     found, rows = measure(SHAPES[::4] if args.quick else SHAPES, args.repeats)

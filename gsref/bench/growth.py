@@ -34,7 +34,7 @@ def growth(ranges=None, repeats=9):
 
 
 def floor(n, d, D, repeats=15):
-    """Seconds of the six matrix products and the exponentials alone, on one thread, by chunks as the package takes them.
+    """Seconds of the six matrix products and the exponentials alone, on one thread, chunk by chunk.
 
     No sum, no comparison, no check, no transposed copy: less cannot be asked of NumPy.
     """
@@ -86,6 +86,6 @@ def draw(compared, rows):
                   title="Growth, with local exponents")
         right.legend()
     caption = ("Left: time of the best peer, of HIPS autograd, and of NumPy's matrix products and exponentials alone, "
-               "over that of loss_and_gradient. Right: its time on one thread as n, d or D grows; the numbers are local "
-               "exponents towards the point from the one before.")
+               "over that of loss_and_gradient. Right: its time on one thread as n, d or D grows; the numbers are "
+               "local exponents towards the point from the one before.")
     return picture, {"caption": caption, "ratios": compared, "growth": rows}
