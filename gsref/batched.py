@@ -14,7 +14,7 @@ from gsref.threads import SINGLE_BLAS, number, run
 
 # From sweeps over shapes as those of `bench.gradient` (two cores, 2 MB of second cache each, fastest of many calls).
 ELEMENTS = 1 << 16     # of the largest array of a chunk: of 2^14 to 2^17 the best on one thread, within 2 %
-WORTH_THREADS = 1e7    # operations: from there two threads gain some 15 % if the machine idles (else they may lose 10 %);
+WORTH_THREADS = 1e7    # operations: from there two threads gain some 15 % on an idle machine (else may lose 10 %);
                        # from 1e8 a third, on a busy machine as well
 
 
@@ -110,7 +110,10 @@ def stream_loss_and_gradient(v, W, batches, P, *, dtype=None, threads=None, chun
 
 
 class Call:
-    """One evaluation: parameters, and the sums over the samples added so far."""
+    """One evaluation: parameters, and the sums over the samples added so far.
+
+    Every product is inside SINGLE_BLAS: a thread of BLAS that was woken for one keeps its core busy for a while after.
+    """
 
     def __init__(self, v, W, P, D, d, dtype, threads, size, direction):
         self.D, self.d, self.dtype = D, d, dtype
@@ -118,12 +121,14 @@ class Call:
         self.P = real_array("P", P, (D, D))
         self.threads = number(threads)
         self.size = None if size is None else integer("chunk", size)
-        self.part = kernel.prepare(self.v, self.W, self.P, d, dtype)
+        with SINGLE_BLAS:
+            self.part = kernel.prepare(self.v, self.W, self.P, d, dtype)
         self.along = None
         if direction is not None:
             a, B = _pair("direction", direction)
             self.a, self.B = real_array("direction[0]", a, (d + D,)), real_array("direction[1]", B, (d + D, d + D))
-            self.along = kernel.prepare(self.a, self.B, self.P, d, dtype)
+            with SINGLE_BLAS:
+                self.along = kernel.prepare(self.a, self.B, self.P, d, dtype)
         self.sum, self.chunks = Pairwise(), 0
 
     def add(self, X, y, weights, norms, before=0):
@@ -196,7 +201,7 @@ class Call:
     def results(self, factor):
         """loss, dv, dW and, with a direction, Hv, HW: the sums times `factor`."""
         D, d = self.D, self.d
-        with np.errstate(over="ignore", invalid="ignore"):
+        with SINGLE_BLAS, np.errstate(over="ignore", invalid="ignore"):
             total = self.sum.total() * factor
             size = 1 + (d + D) ** 2 + d + D
             parts = [kernel.gradient_blocks(part, self.P, d) for part in

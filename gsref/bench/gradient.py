@@ -172,6 +172,7 @@ def main(argv):
         from gsref import plots                # here: a run without a picture need not wait for matplotlib
 
         picture, data = draw(compared, growth())
+        args.out.mkdir(parents=True, exist_ok=True)
         plots.save(picture, args.out, "speed", {**data, "date": time.strftime("%Y-%m-%d"), "means": means})
         print(f"written to {args.out}: speed.png, .svg and .json")
     return OK
