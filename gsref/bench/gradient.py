@@ -17,7 +17,7 @@ from gsref.batched import stream_loss_and_gradient
 from gsref.bench.clock import best_time
 from gsref.bench.growth import draw, floor, growth, inputs
 from gsref.bench.peers import CONTENDERS
-from gsref.commands import OK, Parser, integer_option
+from gsref.commands import OK, Parser, UsageError, integer_option, output_folder
 from gsref.files import write_text
 from gsref.report import to_json, versions
 from gsref.threads import SINGLE_BLAS
@@ -137,6 +137,11 @@ def main(argv):
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="also measure growth; a picture and its numbers")
     args = parser.parse_args(argv)
+    try:
+        if args.out:
+            output_folder(args.out)
+    except UsageError as problem:
+        parser.error(str(problem))
     dgemm, exp = rates()
     found, rows = measure(SHAPES[::4] if args.quick else SHAPES, args.repeats)
     compared = ratios(rows)
@@ -172,7 +177,6 @@ def main(argv):
         from gsref import plots                # here: a run without a picture need not wait for matplotlib
 
         picture, data = draw(compared, growth())
-        args.out.mkdir(parents=True, exist_ok=True)
         plots.save(picture, args.out, "speed", {**data, "date": time.strftime("%Y-%m-%d"), "means": means})
         print(f"written to {args.out}: speed.png, .svg and .json")
     return OK
