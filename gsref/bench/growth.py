@@ -74,7 +74,8 @@ def draw(compared, rows):
         left.set_xticks(range(len(names)), names, rotation=20, ha="right", fontsize=7)
         left.set_yticks([0.25, 0.5, 1, 2, 4, 8], ["1/4", "1/2", "1", "2", "4", "8"])
         left.minorticks_off()
-        left.legend(loc="upper left", bbox_to_anchor=(0, 1.0), framealpha=0.8, frameon=True)
+        left.set_ylim(top=4 * left.get_ylim()[1])          # room for the legend
+        left.legend(loc="upper left")
         for k, row in enumerate(rows):
             others = ", ".join(f"{name} = {value}" for name, value in BASE.items() if name != row["along"])
             right.plot(row["x"], 1e3 * np.array(row["seconds"]), plots.MARKERS[k] + "-", color=plots.PALETTE[k],
