@@ -16,7 +16,8 @@ EPS = np.finfo(float).eps
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(1, 9), st.integers(1, 600))
 def test_products_in_pieces_are_the_products(k, a, b, small):
     rng = np.random.default_rng([k, a, b])
-    rows, B, C, out = rng.standard_normal((k, a)), rng.standard_normal((a, b)), rng.standard_normal((k, b)), np.empty((k, b))
+    rows, B, C = rng.standard_normal((k, a)), rng.standard_normal((a, b)), rng.standard_normal((k, b))
+    out = np.empty((k, b))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunk, "SMALL", small)               # pieces, a remainder, or both
         chunk.product(rows, B, out)
