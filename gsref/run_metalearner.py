@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from gsref.commands import (FAILED_CLAIM, OK, Parser, Progress, UsageError, add_run_options, integer_option,
-                            open_checkpoint, option, output_folder, positive_option, run)
+                            open_checkpoint, option, output_folder, positive_option, run, unusable)
 from gsref.files import write_arrays, write_text
 from gsref.metalearner import claims, experiments
 from gsref.metalearner.experiments import Figure
@@ -22,15 +22,16 @@ from gsref.report import table, to_json, versions
 
 SAVE_EVERY = 5.0                               # seconds between checkpoints of unfinished training
 
-FIGURE1 = Figure(d=500, k=(30,), R=(2.0, 3.0), B=20000, M=(1, 5, 10, 20, 30, 40, 50, 100), T=2000, T_svm=200)
-FIGURE1_QUICK = replace(FIGURE1, d=100, k=(6,), B=800, T=1000, T_svm=40)
-FIGURE2 = Figure(d=2000, k=(500, 1000, 1500), R=(5.0, 7.0, 9.0), B=2000, M=(1, 5, 20, 50, 150, 250, 500, 700), T=1000)
+FIGURE1 = Figure(d=500, k=(30,), R=(2.0, 3.0), B=20000, M=(1, 5, 10, 20, 30, 40, 50, 100), T=2000, T_svm=2000)
+FIGURE1_QUICK = replace(FIGURE1, d=100, k=(6,), B=800, T=2000, T_svm=400)
+FIGURE2 = Figure(d=2000, k=(500, 1000, 1500), R=(5.0, 7.0, 9.0), B=2000, M=(1, 5, 20, 50, 150, 250, 500, 700), T=2000)
 FIGURE2_REDUCED = replace(FIGURE2, d=500, k=(125, 250, 375), R=(3.5, 5.0, 6.5), B=500)
 FIGURE2_QUICK = replace(FIGURE2, d=200, k=(50, 100, 150), R=(3.0, 4.0, 5.0), B=200)
 
-
 GRID_SIZES = tuple(40 * 8 ** i for i in range(7))          # k and d of "examples needed", to 1e7: exact at any size
 GRID_R = tuple(2.0 * 2.0 ** (i / 2) for i in range(7))        # to 16; geometric, so that exponents extrapolate
+TASKS = ((32, 64, 128), (500, 2000, 8000), 2000)              # d, B and test contexts of "tasks needed"
+TASKS_QUICK = ((16, 32, 64), (250, 1000, 4000), 2000)
 
 
 def parser():
@@ -98,7 +99,7 @@ class Measurements:
 
 
 def figures(args):
-    """(figure 1, figure 2, whether figure 2 has the published sizes) for these options."""
+    """(figure 1, figure 2, whether each has the published sizes: two booleans) for these options."""
     first = FIGURE1_QUICK if args.quick else FIGURE1
     changes = {name: value for name, value in (("d", args.d), ("R", args.R), ("B", args.B), ("M", args.M)) if value}
     if args.k:
@@ -114,7 +115,8 @@ def figures(args):
     except MemoryError as problem:
         raise UsageError(f"--memory: {problem}") from None
     second = FIGURE2 if args.figure2 else FIGURE2_QUICK if args.quick else FIGURE2_REDUCED
-    return first, replace(second, N=args.N, eta=args.eta, steps=args.steps), args.figure2
+    second = replace(second, N=args.N, eta=args.eta, steps=args.steps)
+    return first, second, (first == FIGURE1, second == FIGURE2)
 
 
 def measure(args, first, second, measurements):
@@ -136,28 +138,33 @@ def measure(args, first, second, measurements):
                         last, seed)
     # the published figure 1 at a size where the max-margin solution is at hand: the same k/d and B/d^2
     d = 50 if quick else 150
-    published = measurements("published steps", 10, experiments.published_steps,
-                             MetaProblem(d, max(1, round(0.06 * d)), 2.0), round(0.08 * d * d), args.N, args.eta,
-                             args.steps, seed)
+    early = measurements("published steps", 10, experiments.published_steps, MetaProblem(d, max(1, round(0.06 * d)), 2.0),
+                         round(0.08 * d * d), args.N, args.eta, args.steps, seed)
     sizes = measurements("examples needed", 3, experiments.sample_sizes, GRID_SIZES, GRID_SIZES, GRID_R)
-    tasks = measurements("tasks needed", 15, experiments.tasks_needed, 8, 2.0, args.N, (16, 32, 64) if quick else (32, 64, 128),
-                         (250, 1000, 4000) if quick else (500, 2000, 8000), 2000, seed)
+    tasks = measurements("tasks needed", 15, experiments.tasks_needed, 8, 2.0, args.N, *(TASKS_QUICK if quick else TASKS),
+                         seed)
     before = measurements("predecessor", 2, experiments.predecessor, (50, 100) if quick else (50, 100, 200, 400), 40,
                           (5, 10, 20, 40, 80), 1000, 0.2, seed)
-    return one, svms, two, every, some, published, sizes, tasks, before
+    return one, svms, two, every, some, early, sizes, tasks, before
 
 
 def body(args):
-    first, second, full_size = figures(args)
+    first, second, published = figures(args)
     output_folder(args.out)
     progress = Progress()
     checkpoint, kept = open_checkpoint(args, ignore=("memory",))
-    total = 50 * len(first.R) + (72 if full_size else 9) + 32
+    total = 50 * len(first.R) + (72 if args.figure2 else 9) + 32
+    resumed = bool(kept)
     measurements = Measurements(checkpoint, kept, progress, total)
-    one, svms, two, every, some, published, sizes, tasks, before = measure(args, first, second, measurements)
-    checks = [claims.b1(every, some, published), claims.b2(sizes, tasks), claims.b3(one, tasks), claims.b4(sizes),
-              claims.b5(one, svms), claims.b6(two, full_size)]
-    progress.close()
+    try:
+        one, svms, two, every, some, early, sizes, tasks, before = measure(args, first, second, measurements)
+        progress.close()
+        checks = [claims.b1(every, some, early), claims.b2(sizes, tasks), claims.b3(one, tasks), claims.b4(sizes),
+                  claims.b5(one, svms, published[0]), claims.b6(two, published[1])]
+    except (KeyError, IndexError, TypeError, ValueError) as problem:
+        if not resumed:
+            raise
+        raise unusable(checkpoint, f"{type(problem).__name__}: {problem}") from problem
     print(table(checks))
     print(f"\nThe predecessor's setting (k = d, R_train = 5 sqrt(d), R_test = d^0.3, {before['flips']:g} of the context labels "
           f"flipped): accuracy\nat M = {before['M'][-2]:g} is "

@@ -49,8 +49,8 @@ ALLOWED = {
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report scaling",
     "transfer.plots": "plots scaling transfer",
-    "metalearner":   "arguments model quadrature scaling report descent plots",
-    "bench":         "commands order problem population exchangeable batched gradients threads report files scaling plots",
+    "metalearner":   "arguments model threads quadrature scaling report descent plots",
+    "bench":         "commands order problem population exchangeable batched gradients threads report files scaling",
     # pictures
     "plots":         "arguments files report late_phase",
 }

@@ -12,16 +12,18 @@ import numpy as np
 from scipy.special import ndtri
 
 from gsref.metalearner.accuracy import Contexts
-from gsref.metalearner.baselines import FULL_MLE, PROJECTED_MLE, svm
+from gsref.metalearner.baselines import FULL_MLE, PROJECTED_MLE
 from gsref.metalearner.limit import descend_population, limit_of_training
 from gsref.metalearner.max_margin import descend_on_kernel, direction_gap, full_kernel, max_margin, offset
 from gsref.metalearner.population import Order, error_rate
 from gsref.metalearner.problem import MEMORY, MetaProblem
 from gsref.metalearner.sample_size import examples_needed, examples_needed_sampled, noise_of_one_step
+from gsref.metalearner.svm import svms
 from gsref.metalearner.training import combine, train, trainer
 
 ACCURACY = 0.9                                 # the accuracy that "examples needed" refers to
 CHUNK = 100                                    # training steps between two checkpoints
+SVM_NUMBERS = 2_000_000                        # numbers in the contexts that are solved together: 16 MB
 
 
 @dataclass(frozen=True)
@@ -82,20 +84,22 @@ def accuracy_figure(figure, k, R, seed, keep, path=True, memory=MEMORY):
 
 
 def svm_figure(figure, k, R, seed, keep):
-    """Accuracy of the SVM on T_svm contexts a length: svm, svm_origin (n,) with and without intercept, `_error`s, and
-    `residual`, the largest violation of a condition met."""
-    problem = MetaProblem(figure.d, k, R)
+    """Accuracy of the SVM on T_svm contexts: svm, svm_origin (n,) with and without intercept, `_error`s, and `residual`,
+    the largest violation of a condition met.  A shorter context is the beginning of a longer one."""
+    problem, most = MetaProblem(figure.d, k, R), max(figure.M)
     rng = generator(seed, "svm", figure.d, k, R)
     each, residual = np.empty((len(figure.M), figure.T_svm, 2)), 0.0
-    cost = np.cumsum([0.0, *(M + M ** 2 / 10.0 for M in figure.M)])
-    for i, M in enumerate(figure.M):
-        for n, mu in enumerate(problem.sample_means(figure.T_svm, rng)):
-            keep.show((cost[i] + (cost[i + 1] - cost[i]) * n / figure.T_svm) / cost[-1])
-            X, y = problem.sample_context(mu[None], M, rng)
+    block = max(1, SVM_NUMBERS // (most * figure.d))
+    for start in range(0, figure.T_svm, block):
+        keep.show(start / figure.T_svm)
+        part = slice(start, min(start + block, figure.T_svm))
+        mu = problem.sample_means(part.stop - start, rng)
+        X, y = problem.sample_context(mu, most, rng)
+        for i, M in enumerate(figure.M):
             for j, intercept in enumerate((True, False)):
-                rule = svm(X[0], y[0], intercept)
-                each[i, n, j] = rule.accuracy(mu)
-                residual = max(residual, rule.residual)
+                rule = svms(X[:, :M], y[:, :M], intercept)
+                each[i, part, j] = rule.accuracy(mu)
+                residual = max(residual, float(rule.residual.max()))
     mean, error = each.mean(axis=1), each.std(axis=1, ddof=1) / np.sqrt(figure.T_svm)
     return {"M": np.array(figure.M, float), "svm": mean[:, 0], "svm_error": error[:, 0], "svm_origin": mean[:, 1],
             "svm_origin_error": error[:, 1], "residual": np.array(residual)}

@@ -16,7 +16,10 @@ from gsref.metalearner.population import Order, population
 
 @dataclass(frozen=True)
 class Limit:
-    """p* with its absolute error, the loss there, and the largest rate for which p_n increases to p*."""
+    """p* with its absolute error, the loss there, and the largest rate for which p_n increases to p*.
+
+    The error is inf where the velocity around p* is below the smallest float (R in the tens).
+    """
 
     p: float
     error: float
@@ -46,7 +49,7 @@ def limit_of_training(problem, N):
     at = population(problem, Order(p), N)
     step = 1e-3 * p
     slope = (pull(p - step) - pull(p + step)) / (2.0 * step)
-    error = at.velocity_error.p / slope + 1e-13 * p
+    error = at.velocity_error.p / slope + 1e-13 * p if slope > 0.0 else np.inf
     return Limit(p, float(error), at.loss, 4.0 * problem.k / second_moment(problem, N))
 
 

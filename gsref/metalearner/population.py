@@ -133,10 +133,12 @@ def _mixture(z, p, q, problem, N):
     """log K(z) averaged over s, and the averages d(log K)/dp and d(log K)/dq."""
     s, weight = problem.shrinkage_law(N)
     log_K, slope = _log_mgf(z, p, q, problem, N, s)
+    slope_q = (problem.d - problem.k) * q * z ** 2 / (N - (q * z) ** 2)
+    if len(s) == 1:
+        return log_K[0], slope[0], slope_q
     top = log_K.real.max(axis=0)
     parts = weight[:, None] * np.exp(log_K - top)
     total = parts.sum(axis=0)
-    slope_q = (problem.d - problem.k) * q * z ** 2 / (N - (q * z) ** 2)
     return top + np.log(total), (parts * slope).sum(axis=0) / total, slope_q
 
 

@@ -34,12 +34,19 @@ def examples_needed(problem, order, accuracy=0.9):
     accuracy = target(accuracy, problem)
     problem = replace(problem, label_noise=0.0)
 
-    def miss(log_M):
-        return (1.0 - accuracy) - error_rate(problem, order, math.exp(log_M))[0]
-    low, high = math.log(SMALLEST), math.log(LARGEST)
-    if miss(high) < 0.0:
-        return math.inf
-    return math.exp(brentq(miss, low, high, xtol=1e-12, rtol=1e-12))
+    def miss(log_M):                           # in normal quantiles, which are nearly linear in log M
+        return float(ndtri(1.0 - accuracy) - ndtri(error_rate(problem, order, math.exp(log_M))[0]))
+    least, most = math.log(SMALLEST), math.log(LARGEST)
+    dimension = problem.k + (problem.d - problem.k) * min(order.q ** 2 / order.p ** 2 if order.p else math.inf, 1.0)
+    low = high = math.log(1.0 + float(needed_law(dimension, problem.R, accuracy)))
+    step = 0.7
+    while low > least and miss(low) > 0.0:     # a bracket around the law, which is near where p > |q|
+        low, high, step = max(low - step, least), low, 2.0 * step
+    while miss(high) <= 0.0:
+        if high >= most:
+            return math.inf
+        low, high, step = high, min(high + step, most), 2.0 * step
+    return math.exp(brentq(miss, low, high, xtol=1e-11, rtol=1e-11))
 
 
 def needed_law(dimension, R, accuracy=0.9):
