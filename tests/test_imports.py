@@ -49,7 +49,7 @@ ALLOWED = {
     "oracle":        "arguments problem model gradients differences order population descent files report commands",
     "transfer":      "arguments problem model gradients order population descent report scaling",
     "transfer.plots": "plots scaling transfer",
-    "metalearner":   "arguments model threads quadrature scaling report descent plots",
+    "metalearner":   "arguments model threads quadrature scaling report descent oracle plots",
     "bench":         "commands order problem population exchangeable batched gradients threads report files scaling",
     # pictures
     "plots":         "arguments files report late_phase",

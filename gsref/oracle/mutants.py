@@ -26,10 +26,14 @@ class Fault:
     pattern: bool = True
 
 
+def in_step_of(plain, name, says, **steps):
+    """A fault in one step: methods of the class `plain` that are replaced."""
+    return Fault(name, says, type("Faulty", (plain,), steps))
+
+
 def in_step(name, says, **steps):
-    """A fault in one step: methods of Plain that are replaced."""
-    kind = type("Faulty", (Plain,), steps)
-    return Fault(name, says, kind)
+    """A fault in one step of the transformer."""
+    return in_step_of(Plain, name, says, **steps)
 
 
 def afterwards(name, says, change, pattern=True):

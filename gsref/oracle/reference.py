@@ -45,8 +45,8 @@ def _log1p(x):
     return +log
 
 
-_softplus = np.frompyfunc(lambda t: max(-t, Decimal(0)) + _log1p((-abs(t)).exp()), 1, 1)      # log(1 + exp(-t))
-_factor = np.frompyfunc(lambda t: (1 if t < 0 else (-t).exp()) / (1 + (-abs(t)).exp()), 1, 1)  # 1 / (1 + exp(t))
+softplus = np.frompyfunc(lambda t: max(-t, Decimal(0)) + _log1p((-abs(t)).exp()), 1, 1)      # log(1 + exp(-t))
+factor = np.frompyfunc(lambda t: (1 if t < 0 else (-t).exp()) / (1 + (-abs(t)).exp()), 1, 1)  # 1 / (1 + exp(t))
 
 
 def evaluate(v, W, X, y, P, digits=DIGITS):
@@ -65,14 +65,14 @@ def evaluate(v, W, X, y, P, digits=DIGITS):
         u = Z @ v
         f = (S * u[:, :, None]).sum(axis=(1, 2))
         t = y * f
-        s = np.asarray(_factor(t), dtype=object)
+        s = np.asarray(factor(t), dtype=object)
         k = A.argmax(axis=1)
         from_k = u[:, :, None] - np.take_along_axis(u, k, axis=1)[:, None, :]
         G = S * (from_k - (S * from_k).sum(axis=1, keepdims=True))
         c = -y * s / n
         dv = (c[:, None, None] * S.sum(axis=2)[:, :, None] * Z).sum(axis=(0, 1))
         dW = (c[:, None, None] * (Z.transpose(0, 2, 1) @ G @ Z)).sum(axis=0)
-        loss = np.asarray(_softplus(t), dtype=object).sum() / n
+        loss = np.asarray(softplus(t), dtype=object).sum() / n
     return {"scores": A, "attention": S, "values": u, "logit": f, "loss": loss, "factor": s, "G": G, "dv": dv, "dW": dW}
 
 

@@ -19,7 +19,7 @@ RESOLVES = 4.0       # a block can be seen to be wrong in a case if some entry i
 _EXPONENT = 80.0    # beyond this a perturbed exponent says nothing, and its square must not overflow
 
 
-def _sum(k, total, squares, u):
+def sum_error(k, total, squares, u):
     """V of a sum of k products, averaged over orders: u^2 (k/2 + 1) (total^2 + sum of squares of the terms)  [oracle.2]."""
     return u**2 * (k / 2 + 1) * (total**2 + squares)
 
@@ -36,8 +36,8 @@ def score_error(Z, W, p):
 
     def one_order(W):
         L = Z @ W
-        V = _sum(m, L, Z2 @ W**2, p.unit) + p.operand**2 * L**2
-        return V @ Z2.transpose(0, 2, 1) + _sum(m, L @ Z.transpose(0, 2, 1), L**2 @ Z2.transpose(0, 2, 1), p.unit)
+        V = sum_error(m, L, Z2 @ W**2, p.unit) + p.operand**2 * L**2
+        return V @ Z2.transpose(0, 2, 1) + sum_error(m, L @ Z.transpose(0, 2, 1), L**2 @ Z2.transpose(0, 2, 1), p.unit)
     return np.maximum(one_order(W), one_order(W.T).transpose(0, 2, 1))
 
 
@@ -87,8 +87,8 @@ def value_gradient_error(Z, S, c, V_c, g, V_norm, tiny, p):
     V = np.einsum("na,n->a", tau**2, V_c)
     V = V + np.einsum("n,nij,nija->a", c2, g**2, away)
     V = V + V_norm * np.einsum("n,nja->a", c2, zbar**2)
-    V = V + np.einsum("n,ni,nia->a", c2, _sum(D, T, S2, u) + (u**2 + w**2) * S2, Z2)
-    V = V + _sum(n + D + 2, c @ tau, c2 @ tau**2 + cTz.sum(axis=0), u) + 3 * w**2 * cTz.sum(axis=0)
+    V = V + np.einsum("n,ni,nia->a", c2, sum_error(D, T, S2, u) + (u**2 + w**2) * S2, Z2)
+    V = V + sum_error(n + D + 2, c @ tau, c2 @ tau**2 + cTz.sum(axis=0), u) + 3 * w**2 * cTz.sum(axis=0)
     return V + 4 * tiny**2 * (Z2.sum(axis=(0, 1)) * D + n * D)
 
 
@@ -130,7 +130,7 @@ def query_key_gradient_error(Z, S, u_, U, c, V_c, V_u, g, V_norm, tiny, p):
 def average_error(S, U, ubar, V_norm, p):
     """V of ubar_j = sum_i S[i, j] U[i, j] from the roundings in that sum alone."""
     squares = ((S * U)**2).sum(axis=1)
-    return _sum(S.shape[1], ubar, squares, p.unit) + (p.unit**2 + 2 * p.operand**2) * squares + V_norm * ubar**2
+    return sum_error(S.shape[1], ubar, squares, p.unit) + (p.unit**2 + 2 * p.operand**2) * squares + V_norm * ubar**2
 
 
 def tolerances(v, W, X, y, P, p=PRECISIONS["float64"], careful=False):
@@ -162,14 +162,14 @@ def rounding_errors(v, W, X, y, P, p, careful=False):
     S = E / E.sum(axis=1, keepdims=True)
     g, V_norm = attention_error(A, S, V_A, p)
     u_ = Z @ v
-    V_u = _sum(m, u_, Z**2 @ v**2, u) + p.tiny**2
+    V_u = sum_error(m, u_, Z**2 @ v**2, u) + p.tiny**2
     U = np.broadcast_to(u_[:, :, None], S.shape)
     ubar = (S * U).sum(axis=1)
     T = S.sum(axis=2)
     f = ubar.sum(axis=1)
     V_f = (((g * (U - ubar[:, None, :]))**2).sum(axis=(1, 2)) + (T**2 * V_u).sum(axis=1)
            + average_error(S, U, ubar, V_norm, p).sum(axis=1)
-           + _sum(D, f, (ubar**2).sum(axis=1) + ((T * u_)**2).sum(axis=1), u))
+           + sum_error(D, f, (ubar**2).sum(axis=1) + ((T * u_)**2).sum(axis=1), u))
     t = y * f
     V_l, V_s = loss_error(t, V_f, p)
     l, s = logistic_loss(t), logistic_factor(t)
@@ -191,7 +191,7 @@ def rounding_errors(v, W, X, y, P, p, careful=False):
                                 + average_error(S, U, ubar, V_norm, p)[:, None, :]
                                 + (g**2 * away).sum(axis=1, keepdims=True) + u**2 * (U**2 + ubar[:, None, :]**2 + 4 * away))
            + p.tiny**2 * (1 + U**2))
-    V_L = V_l.sum() / n**2 + _sum(n, l.mean(), (l**2).sum() / n**2, u)
+    V_L = V_l.sum() / n**2 + sum_error(n, l.mean(), (l**2).sum() / n**2, u)
     V = {"scores": V_A, "attention": V_S, "values": V_u, "logit": V_f, "loss": V_L, "factor": V_s, "G": V_G,
          "dv": V_dv * scale**2, "dW": V_dW * scale**2}
     wanted = {"scores": A, "attention": S, "values": u_, "logit": f, "loss": l.mean(), "factor": s, "G": G,

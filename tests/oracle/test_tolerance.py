@@ -30,7 +30,7 @@ def test_sum_bounds_the_roundings_of_its_average_order(terms):
     """Squares of the bounds u |term| and u |partial sum|, averaged over all orders, stay below the formula."""
     terms = np.array(terms)
     average = np.mean([(np.cumsum(order)[1:]**2).sum() for order in permutations(terms)]) + (terms**2).sum()
-    formula = analysis._sum(len(terms), terms.sum(), (terms**2).sum(), 1.0)
+    formula = analysis.sum_error(len(terms), terms.sum(), (terms**2).sum(), 1.0)
     assert average <= formula * (1 + 1e-9) + 1e-300
     assert formula <= (len(terms) + 2) * ((terms**2).sum() + terms.sum()**2) / 2 + 1e-300        # and is no larger than this
 
