@@ -169,7 +169,10 @@ def body(args):
     print(f"\nThe predecessor's setting (k = d, R_train = 5 sqrt(d), R_test = d^0.3, {before['flips']:g} of the context labels "
           f"flipped): accuracy\nat M = {before['M'][-2]:g} is "
           + ", ".join(f"{row[-2]:.4f} (full MLE {mle[-2]:.4f}, d = {d})"
-                      for row, mle, d in zip(before["accuracy"], before["full"], before["d"])))
+                      for row, mle, d in zip(before["accuracy"], before["full"], before["d"]))
+          + ".\nThe Bayes rule, which weighs flips, has at M = 10 "
+          + ", ".join(f"{row[1]:.3f} (+{gain[1]:.3f} +- {error[1]:.1g} over the full MLE, d = {d})" for row, gain, error, d in
+                      zip(before["optimal"], before["gain"], before["gain_error"], before["d"])))
     write_outputs(args, first, second, one, svms, two, every, some, sizes, tasks, before, checks, measurements.kept)
     checkpoint.remove()
     print(f"\nwritten to {args.out}: report.json, measurements.npz, pictures")

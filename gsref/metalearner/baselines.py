@@ -21,7 +21,7 @@ def optimal_rule(problem):
     Without flipped labels the posterior odds of y are I(R |M Pi muhat + Pi x|) / I(R |M Pi muhat - Pi x|) with an
     increasing function I, so the rule is the projected MLE; a learner that does not know the subspace, if that is
     uniformly random, has the same odds without Pi: the full MLE is optimal among all that see the context alone.
-    Raises ValueError for label_noise > 0: the odds then are no function of the context mean.
+    Raises ValueError for label_noise > 0: the odds then are no function of the context mean (see `bayes`).
     """
     if instance("problem", problem, MetaProblem).label_noise > 0.0:
         raise ValueError(f"label_noise: got {problem.label_noise:g}, expected 0: with flipped labels the optimal rule "

@@ -1,30 +1,29 @@
 """What is the optimal rule of a learner that knows the law and the subspace, when labels of the context are flipped?
 
-The posterior odds of the query's label, as a sum over all flips (exact), or over points of the sphere drawn near the
-posterior (with a standard error).  Without flips the rule is the projected MLE, see `baselines`.
+The posterior odds of the query's label, as a sum over all flips (exact), or over a sample of them that grows with the
+context (with a standard error).  Without flips the rule is the projected MLE, see `baselines`.
 
-Shapes: X (M, d) the examples of a context, labels (M,), x (d,) the query; u (n, k) points of the unit sphere.
+Shapes: X (M, d) the examples of a context, labels (M,), x (d,) the query; sums (n, k) of examples, each flipped or not.
 Source: derivations/08_metalearner.md.
 """
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from scipy.special import expit, gammaln, ive, logsumexp
-from scipy.stats import vonmises_fisher
 
 from gsref.arguments import choice, instance, integer, labels as labels_of, real_array
 from gsref.metalearner.problem import MetaProblem
 
 FLIPS_MOST = 14                                # of so many examples all 2^M flips are summed
 TERMS = 400                                    # of the series of `log_mean`, where the Bessel function underflows
-WIDER = 0.9                                    # the proposal's concentration as a share of the posterior's; empirical
+REPEATS = 8                                    # independent passes, whose scatter is the error
+ROUNDING = 1e-14                               # of a logarithm of the evidence, relative
 
 
 @dataclass(frozen=True)
 class Odds:
-    """log P(y = +1 | context, x) - log P(y = -1 | context, x), its standard error (0: exact), and the rule's name."""
+    """log P(y = +1 | context, x) - log P(y = -1 | context, x), its standard error (0: exact to rounding), the rule's name."""
 
     value: float
     error: float
@@ -47,78 +46,88 @@ def log_mean(z, k):
     return found
 
 
-def log_odds(problem, X, labels, x, rule="auto", rng=None, n=2000):
+def log_odds(problem, X, labels, x, rule="auto", rng=None, n=500):
     """The posterior log odds of the query's label: an `Odds`  [meta.19].
 
-    `rule`: "flips" sums over all 2^M flips of the context's labels (M <= 14), "sphere" over n points drawn near the
-    posterior with `rng`; "auto" takes the first where it can.
+    `rule`: "flips" sums over all 2^M flips of the context's labels (M <= 14), "sequence" over n of them at a time, thinned
+    with `rng`; "auto" takes the first where it can.
     Raises TypeError or ValueError, naming the argument.
     """
     instance("problem", problem, MetaProblem)
     X = real_array("X", X, ("M", problem.d))
     labels, x = labels_of("labels", labels, len(X)), real_array("x", x, (problem.d,))
     a, b = problem.coordinates(labels[:, None] * X), problem.coordinates(x)
-    if choice("rule", rule, ("auto", "flips", "sphere")) == "auto":
-        rule = "flips" if len(X) <= FLIPS_MOST else "sphere"
+    if choice("rule", rule, ("auto", "flips", "sequence")) == "auto":
+        rule = "flips" if len(X) <= FLIPS_MOST or problem.label_noise == 0.0 else "sequence"
     if rule == "flips":
-        if len(X) > FLIPS_MOST:
+        if len(X) > FLIPS_MOST and problem.label_noise > 0.0:
             raise ValueError(f"X: got {len(X)} examples, expected at most {FLIPS_MOST} to sum over all flips")
         return Odds(_over_flips(problem, a, b), 0.0, rule)
-    n = integer("n", n, 2)
-    return Odds(*_over_sphere(problem, a, b, instance("rng", rng, np.random.Generator), n), rule)
+    if problem.label_noise == 0.0:
+        raise ValueError("rule: got 'sequence', expected 'flips' or 'auto' without flipped labels")
+    return Odds(*_in_sequence(problem, a, b, instance("rng", rng, np.random.Generator), integer("n", n, 2)), rule)
 
 
 def _over_flips(problem, a, b):
-    M, rho = len(a), problem.label_noise
-    f = np.array(list(product((1.0, -1.0), repeat=M if rho > 0.0 else 0))).reshape(-1, M) if rho > 0.0 else np.ones((1, M))
-    wrong = (f < 0).sum(axis=1)
-    log_weight = wrong * np.log(rho) + (M - wrong) * np.log1p(-rho) if rho > 0.0 else np.zeros(1)
-    plus, minus = (logsumexp(log_weight + log_mean(problem.R * np.linalg.norm(f @ a + y * b, axis=1), problem.k))
-                   for y in (1.0, -1.0))
-    return float(plus - minus)
-
-
-def posterior_direction(problem, a, most=200):
-    """(m, kappa): the von Mises-Fisher law exp(kappa m . u) that is nearest to the posterior at its mode.
-
-    Each flip is replaced by its mean given mu, sum_i tanh(a_i . mu + c) a_i with tanh(c) = 1 - 2 rho, until mu stays.
-    Without flips this is the posterior itself.
-    """
-    rho, R = problem.label_noise, problem.R
-    c = np.inf if rho == 0.0 else 0.5 * np.log((1.0 - rho) / rho)
-    total = (1.0 - 2.0 * rho) * a.sum(axis=0)
-    for _ in range(most):
-        size = np.linalg.norm(total)
-        if size == 0.0:
-            break
-        before, total = total, np.tanh(a @ (R * total / size) + c) @ a
-        if np.linalg.norm(total - before) <= 1e-6 * size:
-            break
-    size = np.linalg.norm(total)
-    return (total / size, R * size) if size > 0.0 else (np.eye(problem.k)[0], 0.0)
-
-
-def _over_sphere(problem, a, b, rng, n):
-    """Self-normalised importance sampling  [meta.20]: the log odds and their standard error (delta method)."""
-    k, R, rho = problem.k, problem.R, problem.label_noise
-    m, kappa = posterior_direction(problem, a)
-    kappa *= WIDER if rho > 0.0 else 1.0
-    if k == 1:
-        u, log_proposal = np.array([[1.0], [-1.0]]), np.zeros(2)                   # the whole sphere: exact
-    elif kappa > 0.0:
-        u = vonmises_fisher(m, kappa, seed=rng).rvs(n).reshape(n, k)
-        log_proposal = kappa * (u @ m) - log_mean(np.array([kappa]), k)[0]
+    """The log odds from all 2^M sums of the examples, a (M, k) the examples times their labels, b (k,) the query."""
+    if problem.label_noise == 0.0:
+        sums, log_v = a.sum(axis=0)[None], np.zeros(1)
     else:
-        u = rng.standard_normal((n, k))
-        u, log_proposal = u / np.linalg.norm(u, axis=1, keepdims=True), np.zeros(n)
-    t = R * (u @ a.T)                                                              # (n, M)
-    log_w = np.logaddexp(np.log1p(-rho) + t, (np.log(rho) if rho > 0.0 else -np.inf) - t).sum(axis=1) - log_proposal
-    by_query = R * (u @ b)
-    plus, minus = log_w + by_query, log_w - by_query
-    log_plus, log_minus = logsumexp(plus), logsumexp(minus)
-    change = np.exp(plus - log_plus) - np.exp(minus - log_minus)
-    error = 0.0 if k == 1 else float(np.sqrt(len(u) / (len(u) - 1.0) * (change ** 2).sum()))
-    return float(log_plus - log_minus), error
+        sums, log_v = np.zeros((1, problem.k)), np.zeros(1)
+        for example in a:
+            sums, log_v = _with_flips(problem, sums, log_v, example)
+    plus, minus = _log_evidence(problem, sums, log_v, b)
+    return plus - minus
+
+
+def _with_flips(problem, sums, log_v, example):
+    """Every sum with the example as labelled and flipped: twice as many sums, and the logarithms of their weights."""
+    log_v = np.concatenate([log_v + np.log1p(-problem.label_noise), log_v + np.log(problem.label_noise)])
+    return np.concatenate([sums + example, sums - example]), log_v
+
+
+def _log_evidence(problem, sums, log_v, b):
+    """log of sum_f v_f I(R |S_f + y b|) for y = +1 and -1."""
+    return [float(logsumexp(log_v + log_mean(problem.R * np.linalg.norm(sums + y * b, axis=1), problem.k)))
+            for y in (1.0, -1.0)]
+
+
+def thin(log_w, n, rng):
+    """Indices of at most n of the weights w, and the logarithms of their new weights, each right on average.
+
+    What is above a threshold 1/c stays as it is; of the rest each stays with probability c w, and then weighs 1/c
+    (Fearnhead and Clifford's resampling). c is such that n are expected.
+    """
+    w = np.exp(log_w - logsumexp(log_w))
+    if len(w) <= n:
+        return np.arange(len(w)), log_w
+    down = np.sort(w)[::-1]
+    rest = np.append(np.cumsum(down[::-1])[::-1][1:], 0.0)                          # the sum below each
+    kept = int(np.argmax(down[:n] * (n - np.arange(n)) <= down[:n] + rest[:n]))     # so many are above the threshold
+    threshold = (down[kept] + rest[kept]) / (n - kept)
+    large = w > threshold
+    places = np.flatnonzero(~large)
+    marks = np.cumsum(w[places]) / threshold
+    chosen = places[np.diff(np.floor(marks + rng.random()), prepend=0.0) > 0.0]
+    new = np.concatenate([log_w[large], np.full(len(chosen), np.log(threshold) + logsumexp(log_w))])
+    return np.concatenate([np.flatnonzero(large), chosen]), new
+
+
+def _in_sequence(problem, a, b, rng, n):
+    """The log odds and their standard error, from REPEATS independent passes over the examples  [meta.20]."""
+    evidence = np.empty((REPEATS, 2))
+    for r in range(REPEATS):
+        sums, log_v = np.zeros((1, problem.k)), np.zeros(1)
+        for example in a[rng.permutation(len(a))]:
+            sums, log_v = _with_flips(problem, sums, log_v, example)
+            log_mu = log_mean(problem.R * np.linalg.norm(sums, axis=1), problem.k)
+            kept, log_w = thin(log_v + log_mu, n, rng)
+            sums, log_v = sums[kept], log_w - log_mu[kept]
+        evidence[r] = _log_evidence(problem, sums, log_v, b)
+    total = logsumexp(evidence, axis=0)
+    change = np.exp(evidence - total) @ np.array([1.0, -1.0])                       # relative, plus against minus
+    error = np.sqrt(REPEATS / (REPEATS - 1.0) * (change ** 2).sum()) + ROUNDING * np.abs(evidence).max()
+    return float(total[0] - total[1]), float(error)
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ class OptimalAccuracy:
     quadrature: float
 
 
-def optimal_accuracy(problem, M, T, rng, order, n=2000):
+def optimal_accuracy(problem, M, T, rng, order, n=500):
     """The Bayes rule's accuracy after M examples against that of sign(muhat . W x), W of `order`: `OptimalAccuracy`.
 
     Given context and query a rule that answers `a` is right with probability expit(a log odds): T contexts with a query

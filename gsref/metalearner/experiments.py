@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from gsref.metalearner.accuracy import Contexts
 from gsref.metalearner.baselines import FULL_MLE, PROJECTED_MLE
+from gsref.metalearner.bayes import FLIPS_MOST, optimal_accuracy
 from gsref.metalearner.limit import descend_population, limit_of_training
 from gsref.metalearner.max_margin import descend_on_kernel, direction_gap, full_kernel, max_margin, offset
 from gsref.metalearner.population import Order, error_rate
@@ -190,15 +191,15 @@ def tasks_needed(k, R, N, d, B, T, seed, keep, eta=0.01, steps=300, blocks=20):
             "context_only": np.array([examples_needed(MetaProblem(dim, k, R), FULL_MLE, ACCURACY) for dim in d])}
 
 
-def predecessor(d, N, M, T, flips, seed, keep):
+def predecessor(d, N, M, T, flips, seed, keep, T_optimal=200):
     """The setting of Frei and Vardi (2025): k = d, R_train = 5 sqrt(d), R_test = d^0.3, flipped labels at test.
 
     accuracy, accuracy_error (len(d), len(M)) on clean queries of W trained on B = d tasks; full (len(d), len(M)): the
-    full MLE, exact; memorised (len(d),): the share of flipped context labels that the trained rule reproduces at the
+    full MLE, exact; optimal, gain (len(d), len(M)): the Bayes rule on T_optimal contexts and by how much it is better than
+    the full MLE there (paired), with `_error`s, nan where M is too long to sum over all flips; memorised (len(d),): the share of flipped context labels that the trained rule reproduces at the
     longest context, with `_error`.
     """
-    shape = (len(d), len(M))
-    accuracy, error, full = np.empty(shape), np.empty(shape), np.empty(shape)
+    accuracy, error, full, *best = np.full((7, len(d), len(M)), np.nan)
     memorised, memorised_error = np.empty((2, len(d)))
     for i, dim in enumerate(d):
         keep.show(i / len(d))
@@ -209,6 +210,10 @@ def predecessor(d, N, M, T, flips, seed, keep):
         curve = Contexts(problem, T, rng).curve(W, M)
         accuracy[i], error[i] = curve.mean, curve.error
         full[i] = [1.0 - error_rate(problem, FULL_MLE, m)[0] for m in M]
+        for j, m in enumerate(m for m in M if m <= FLIPS_MOST):
+            found = optimal_accuracy(problem, m, T_optimal, generator(seed, "predecessor optimal", dim, m), FULL_MLE)
+            for rows, value in zip(best, (found.accuracy, found.error, found.gain, found.gain_error)):
+                rows[i, j] = value
         right, flipped = 0, 0
         for mu in problem.sample_means(100, rng):
             X, labels, clean = (a[0] for a in problem.sample_context(mu[None], M[-1], rng, with_clean=True))
@@ -218,4 +223,5 @@ def predecessor(d, N, M, T, flips, seed, keep):
         memorised[i] = right / flipped
         memorised_error[i] = np.sqrt(memorised[i] * (1.0 - memorised[i]) / flipped)
     return {"d": np.array(d), "M": np.array(M, float), "accuracy": accuracy, "accuracy_error": error, "full": full,
+            **dict(zip(("optimal", "optimal_error", "gain", "gain_error"), best)),
             "memorised": memorised, "memorised_error": memorised_error, "flips": np.array(flips)}

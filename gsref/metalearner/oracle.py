@@ -51,7 +51,7 @@ def margin_error(W, muhat, V_muhat, x, p):
 def tolerances(W, X, Y, x, y, p=PRECISIONS["float64"], careful=False):
     """Tolerances of every quantity of `evaluate`, and `sizes`, the sums of absolute values of terms  [meta.18].
 
-    As [oracle.9]: LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|. An error of muhat acts on dW twice, directly and through
+    LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|, as for the first system. An error of muhat acts on dW twice, directly and through
     s(-t): their squares are doubled. `careful` changes nothing: no step cancels by choice of form.
     """
     B, N, d = X.shape
