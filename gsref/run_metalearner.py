@@ -2,7 +2,8 @@
 
 Trains the linear-attention metalearner at the sizes of the published figure 1 (with --figure2 also of figure 2),
 compares it with the exact baselines and the population limit, judges the claims B1 to B6, prints the table, and writes
-report.json, measurements.npz and the pictures to --out. About 2 minutes; with --figure2 about 4; with --quick seconds.
+report.json, measurements.npz and the pictures to --out. About 2 minutes; with --figure2 half a minute more; with --quick
+some 15 seconds.
 """
 
 import sys
@@ -54,7 +55,7 @@ def parser():
     parse.add_argument("--memory", type=positive_option(1e3), default=4.0, metavar="GB",
                        help="most memory that training may take, in GB (default 4)")
     parse.add_argument("--figure2", action="store_true",
-                       help="figure 2 at the published sizes: d = B = 2000, k 500, 1000, 1500, R 5, 7, 9 (2 minutes more)")
+                       help="figure 2 at the published sizes: d = B = 2000, k 500, 1000, 1500, R 5, 7, 9 (half a minute more)")
     add_run_options(parse, "metalearner-out")
     return parse
 
@@ -143,7 +144,7 @@ def measure(args, first, second, measurements):
     sizes = measurements("examples needed", 3, experiments.sample_sizes, GRID_SIZES, GRID_SIZES, GRID_R)
     tasks = measurements("tasks needed", 15, experiments.tasks_needed, 8, 2.0, args.N, *(TASKS_QUICK if quick else TASKS),
                          seed)
-    before = measurements("predecessor", 2, experiments.predecessor, (50, 100) if quick else (50, 100, 200, 400), 40,
+    before = measurements("predecessor", 10, experiments.predecessor, (50, 100) if quick else (50, 100, 200, 400), 40,
                           (5, 10, 20, 40, 80), 1000, 0.2, seed)
     return one, svms, two, every, some, early, sizes, tasks, before
 
@@ -153,7 +154,7 @@ def body(args):
     output_folder(args.out)
     progress = Progress()
     checkpoint, kept = open_checkpoint(args, ignore=("memory",))
-    total = 50 * len(first.R) + (72 if args.figure2 else 9) + 32
+    total = 50 * len(first.R) + (72 if args.figure2 else 9) + 40
     resumed = bool(kept)
     measurements = Measurements(checkpoint, kept, progress, total)
     try:

@@ -220,8 +220,9 @@ def b5(figures, svms, published_sizes):
     ends = "; ".join(f"R = {R:g}: {end(f, 0)}, {end(f, -1)}" for R, f in figures.items())
     return Check(
         "B5", "figure 1: near projected MLE, above full MLE and an SVM", "above, and near, at every M and R",
-        ("" if published_sizes else "at other sizes than published: ") + f"above: {above.text()}. Nearer to the projected than to the full MLE: {near.text()}. Accuracy (full, projected "
-        f"MLE): {ends}",
+        ("" if published_sizes else "at other sizes than published: ")
+        + f"above: {above.text()}. Nearer to the projected than to the full MLE: {near.text()}. Accuracy (full, "
+        f"projected MLE): {ends}",
         f"+- {max(f['trained_error'].max() for f in figures.values()):.1g} over contexts, for one training set",
         at_sizes("fails" if "fails" in verdicts else "undecided" if "undecided" in verdicts else "holds", published_sizes),
         {"published_sizes": published_sizes, "above": {"reversed": above.lost, "too_close": above.close},
@@ -252,5 +253,6 @@ def b6(figures, published_sizes):
         + f". It loses to the full MLE, which needs no training, in {len(beaten.lost)} of {beaten.total} places"
         + (f", by up to {worst:.3f}" if beaten.lost else ""),
         f"+- {max(f['trained_error'].max() for f in figures.values()):.1g} over contexts, for one training set each",
-        at_sizes(better.verdict, published_sizes), {"reversed": better.lost, "too_close": better.close, "below_full_MLE": beaten.lost,
-                         "published_sizes": published_sizes})
+        at_sizes(better.verdict, published_sizes),
+        {"reversed": better.lost, "too_close": better.close, "below_full_MLE": beaten.lost,
+         "published_sizes": published_sizes})

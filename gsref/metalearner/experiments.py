@@ -195,9 +195,9 @@ def predecessor(d, N, M, T, flips, seed, keep, T_optimal=200):
     """The setting of Frei and Vardi (2025): k = d, R_train = 5 sqrt(d), R_test = d^0.3, flipped labels at test.
 
     accuracy, accuracy_error (len(d), len(M)) on clean queries of W trained on B = d tasks; full (len(d), len(M)): the
-    full MLE, exact; optimal, gain (len(d), len(M)): the Bayes rule on T_optimal contexts and by how much it is better than
-    the full MLE there (paired), with `_error`s, nan where M is too long to sum over all flips; memorised (len(d),): the share of flipped context labels that the trained rule reproduces at the
-    longest context, with `_error`.
+    full MLE, exact; optimal, gain (len(d), len(M)): the Bayes rule on T_optimal contexts, and by how much it is better
+    than the full MLE there (paired), with `_error`s, nan where M is too long to sum over all flips; memorised (len(d),):
+    the share of flipped context labels that the trained rule reproduces at the longest context, with `_error`.
     """
     accuracy, error, full, *best = np.full((7, len(d), len(M)), np.nan)
     memorised, memorised_error = np.empty((2, len(d)))

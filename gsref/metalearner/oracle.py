@@ -51,8 +51,8 @@ def margin_error(W, muhat, V_muhat, x, p):
 def tolerances(W, X, Y, x, y, p=PRECISIONS["float64"], careful=False):
     """Tolerances of every quantity of `evaluate`, and `sizes`, the sums of absolute values of terms  [meta.18].
 
-    LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|, as for the first system. An error of muhat acts on dW twice, directly and through
-    s(-t): their squares are doubled. `careful` changes nothing: no step cancels by choice of form.
+    LAMBDA sqrt(V) repeats + (u + 2^-53) |wanted|, as for the first system. An error of muhat acts on dW
+    twice, directly and through s(-t): their squares are doubled. `careful` changes nothing: no step cancels by choice of form.
     """
     B, N, d = X.shape
     u2, w2 = p.unit ** 2, p.operand ** 2
@@ -132,7 +132,8 @@ def cases(seed=0, thorough=False):
         lambda draw: {name: array if name == "W" else np.repeat(array, 2, axis=0)
                       for name, array in inputs(draw, 2, 5, 3).items()})
     for label, name in ((1.0, "plus"), (-1.0, "minus")):
-        add(f"queries-{name}", (f"all queries {label:+g}",), lambda draw, label=label: {**inputs(draw, 3, 5, 4), "y": np.full(3, label)})
+        add(f"queries-{name}", (f"all queries {label:+g}",),
+            lambda draw, label=label: {**inputs(draw, 3, 5, 4), "y": np.full(3, label)})
         add(f"contexts-{name}", (f"all examples {label:+g}",),
             lambda draw, label=label: {**inputs(draw, 3, 5, 4), "Y": np.full((3, 5), label)})
     add("scale-16", ("gradient of scale 16",), lambda draw: inputs(draw, 4, 3, 5, 2.0 ** -9, 16.0))

@@ -109,7 +109,8 @@ def _changes_input(arithmetic):
 
 FAULTS = (
     after("sign", "dW has the wrong sign", lambda ar, loss, dW, B, N: (loss, -dW)),
-    after("sum-for-mean", "dW misses 1/B: a sum over the tasks for the mean", lambda ar, loss, dW, B, N: (loss, ar.round(B * dW))),
+    after("sum-for-mean", "dW misses 1/B: a sum over the tasks for the mean",
+          lambda ar, loss, dW, B, N: (loss, ar.round(B * dW))),
     after("mean-twice", "dW is divided by B twice", lambda ar, loss, dW, B, N: (loss, ar.round(dW / B))),
     after("loss-summed", "the loss misses 1/B: a sum over the tasks for the mean",
           lambda ar, loss, dW, B, N: (float(ar.round(np.float64(B * loss))), dW)),
@@ -120,7 +121,8 @@ FAULTS = (
     step("context-summed", "the context mean is not divided by N",
          context_mean=lambda self, X, Y: self.arithmetic.matmul(Y[:, None, :], X)[:, 0, :]),
     step("context-over-N-1", "the context mean is divided by N - 1 instead of N",
-         context_mean=lambda self, X, Y: self.arithmetic.round(Plain.context_mean(self, X, Y) * X.shape[1] / max(X.shape[1] - 1, 1))),
+         context_mean=lambda self, X, Y: self.arithmetic.round(
+             Plain.context_mean(self, X, Y) * X.shape[1] / max(X.shape[1] - 1, 1))),
     before("context-labels-missing", "the labels of the context are missing: muhat is the mean of x_i, not of y_i x_i",
            lambda W, X, Y, x, y: (W, X, np.ones_like(Y), x, y)),
     before("query-labels-missing", "the label of the query is missing everywhere (all taken as +1)",

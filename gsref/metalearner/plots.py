@@ -15,7 +15,11 @@ GREY = "#666666"
 
 def _context_axis(ax, M):
     ax.set(xscale="log", xlabel="examples in the context M")
-    ax.set_xticks(M, [f"{m:g}" for m in M], fontsize=7)
+    names, last = [], np.inf
+    for m in reversed(M):                      # no name where it would touch the next one's
+        close = np.log(last / m) < 0.06 * np.log(M[-1] / M[0])
+        names, last = ["" if close else f"{m:g}", *names], last if close else m
+    ax.set_xticks(M, names, fontsize=7)
     ax.minorticks_off()
 
 
@@ -27,7 +31,7 @@ def accuracy_curves(figures, svms, sizes):
                        "Lines: exact values of the projected MLE (optimal if the subspace is known; also the trained model "
                        "with infinitely many tasks) and of the full MLE (optimal if it is not).", "panels": []}
     with matplotlib.rc_context(STYLE):
-        picture, axes = figure(1, len(figures), width=7.6, height=3.4, sharey=True, squeeze=False)
+        picture, axes = figure(1, len(figures), width=7.6, height=3.6, sharey=True, squeeze=False)
         for ax, (R, f) in zip(axes[0], figures.items()):
             ax.plot(f["M"], f["projected"], color=PALETTE[2], label="projected MLE = population limit")
             ax.errorbar(f["M"], f["trained"], 4 * f["trained_error"], color=PALETTE[0], marker=MARKERS[0],
@@ -42,7 +46,7 @@ def accuracy_curves(figures, svms, sizes):
             ax.set_title(f"R = {R:g}, d = {sizes.d}, k = {sizes.k[0]}")
             data["panels"].append({"R": R, **f, "svm": svms.get(R, {})})
         axes[0, 0].set_ylabel("accuracy on a new query")
-        axes[0, -1].legend(loc="lower right")
+        picture.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return picture, data
 
 
@@ -93,7 +97,8 @@ def examples_needed(grid):
     """B2 and B4: examples needed against k/R^4 and d/R^4, with the derived laws."""
     data = {"caption": f"Examples needed for accuracy {ACCURACY:g}, exact. Left: knowing the subspace (the trained "
                        "model with infinitely many tasks). Right: the best learner that sees the context alone. Dashed: "
-                       "the derived law; grey: slope one, the claimed scaling. Open points: below one example, out of the regime.",
+                       "the derived law; grey: slope one, the claimed scaling. Open "
+                       "points: below one example, out of the regime.",
             **grid}
     with matplotlib.rc_context(STYLE):
         picture, axes = figure(1, 2, width=7.6, height=3.5)
@@ -102,7 +107,7 @@ def examples_needed(grid):
             for R, row, colour, marker in zip(grid["R"], needed, PALETTE, MARKERS):
                 x, real = sizes / R ** 4, row >= 1.0
                 ax.plot(x[real], row[real], marker, color=colour, label=f"R = {R:.3g}")
-                ax.plot(x[~real], row[~real], marker, color=colour, markerfacecolor="none")
+                ax.plot(x[~real], row[~real], marker, color=colour, markerfacecolor="none", markeredgewidth=0.7, markersize=5)
                 ax.plot(x, needed_law(sizes, R, ACCURACY), "--", color=colour, linewidth=0.9)
             x = np.array([np.min(sizes / grid["R"].max() ** 4), np.max(sizes / grid["R"].min() ** 4)])
             ax.plot(x, 1.6424 * x, color=GREY, linewidth=0.8, label=f"$1.64\\,{name}/R^4$")
@@ -127,8 +132,8 @@ def tasks_needed(tasks):
                         label=f"d = {dim}")
             ax.plot(tasks["B"], law, "--", color=colour, linewidth=0.9)
         ax.plot([], [], "--", color=GREY, label="derived law")
-        ax.set(xscale="log", yscale="log", xlabel="training tasks B",
-               ylabel=r"$M_{\rm trained}/M_{\rm optimal} - 1$")
+        _context_axis(ax, tasks["B"])
+        ax.set(yscale="log", xlabel="training tasks B", ylabel=r"$M_{\rm trained}/M_{\rm optimal} - 1$")
         ax.legend()
     return picture, data
 
@@ -149,5 +154,5 @@ def training_loss(figures, sizes):
         for style, label in (("-", f"{sizes.B} tasks"), ("--", "population"), (":", "least, population")):
             ax.plot([], [], style, color=GREY, label=label)
         ax.set(xlabel="gradient-descent step n", ylabel="logistic loss (nats)", yscale="log")
-        ax.legend(ncols=2)
+        ax.legend(ncols=2, loc="center left", bbox_to_anchor=(0.0, 0.3))
     return picture, data
