@@ -46,7 +46,7 @@ def accuracy_curves(figures, svms, sizes):
             ax.set_title(f"R = {R:g}, d = {sizes.d}, k = {sizes.k[0]}")
             data["panels"].append({"R": R, **f, "svm": svms.get(R, {})})
         axes[0, 0].set_ylabel("accuracy on a new query")
-        picture.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        picture.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return picture, data
 
 
