@@ -34,6 +34,7 @@ GRID_SIZES = tuple(40 * 8 ** i for i in range(7))          # k and d of "example
 GRID_R = tuple(2.0 * 2.0 ** (i / 2) for i in range(7))        # to 16; geometric, so that exponents extrapolate
 TASKS = ((32, 64, 128), (500, 2000, 8000), 2000)              # d, B and test contexts of "tasks needed"
 TASKS_QUICK = ((16, 32, 64), (250, 1000, 4000), 2000)
+PREDECESSOR, PREDECESSOR_QUICK = ((50, 100, 200, 400), 200), ((50, 100), 50)         # d; contexts for the Bayes rule
 
 
 def parser():
@@ -146,8 +147,9 @@ def measure(args, first, second, measurements):
     sizes = measurements("examples needed", 3, experiments.sample_sizes, grid, grid, GRID_R)
     tasks = measurements("tasks needed", 15, experiments.tasks_needed, 8, 2.0, args.N, *(TASKS_QUICK if quick else TASKS),
                          seed)
-    before = measurements("predecessor", 10, experiments.predecessor, (50, 100) if quick else (50, 100, 200, 400), 40,
-                          (5, 10, 20, 40, 80), 1000, 0.2, seed, T_optimal=50 if quick else 200)
+    dims, T_optimal = PREDECESSOR_QUICK if quick else PREDECESSOR
+    before = measurements("predecessor", 10, experiments.predecessor, dims, 40, (5, 10, 20, 40, 80), 1000, 0.2, seed,
+                          T_optimal=T_optimal)
     return one, svms, two, every, some, early, sizes, tasks, before
 
 

@@ -20,7 +20,8 @@ def small():
         first = replace(run_metalearner.FIGURE1_QUICK, d=30, k=(4,), B=120, M=(1, 5, 20), T=100, T_svm=20)
         second = replace(run_metalearner.FIGURE2_QUICK, d=40, k=(5, 10), R=(3.0, 4.0), B=40, M=(1, 5, 20), T=100)
         for name, value in (("FIGURE1_QUICK", first), ("FIGURE2_QUICK", second), ("GRID_SIZES", (40, 320, 2560, 20480)),
-                            ("GRID_R", (2.0, 2.83, 4.0, 5.66)), ("TASKS_QUICK", ((8, 12), (100, 400), 200))):
+                            ("GRID_R", (2.0, 2.83, 4.0, 5.66)), ("TASKS_QUICK", ((8, 12), (100, 400), 200)),
+                            ("PREDECESSOR_QUICK", ((8, 12), 5))):
             patch.setattr(run_metalearner, name, value)
         yield
 
@@ -90,7 +91,7 @@ def test_published_sizes_are_those_of_the_figures():
     assert second.M == (1, 5, 20, 50, 150, 250, 500, 700) and (first.eta, first.steps, first.N) == (0.01, 300, 40)
 
 
-@pytest.mark.parametrize("place", [1, pytest.param(4, marks=pytest.mark.slow), 12])
+@pytest.mark.parametrize("place", [1, *(pytest.param(place, marks=pytest.mark.slow) for place in (4, 12))])
 def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, capsys, place):
     """Interrupted in the middle of the `place`-th measurement; training in it, if any, goes on from its own state."""
     monkeypatch.setattr(plots, "save", lambda *_: None)
@@ -172,13 +173,13 @@ def test_an_unwritable_folder_fails_before_any_computation(tmp_path, capsys, mon
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The checkpoint of a run that was stopped after its figures."""
+    """The checkpoint of a run that was stopped in its last measurement."""
     folder = tmp_path_factory.mktemp("stopped")
 
     def stop(*_, **__):
         raise KeyboardInterrupt
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "sample_sizes", stop)
+        patch.setattr(experiments, "predecessor", stop)
         assert run(folder) == 130
     return (folder / "checkpoint.npz").read_bytes()
 
@@ -209,20 +210,22 @@ def test_an_altered_checkpoint_is_refused_in_one_line(interrupted, capsys, chang
 
 
 def test_a_damaged_checkpoint_is_refused_and_none_is_no_obstacle(interrupted, capsys, monkeypatch):
-    monkeypatch.setattr(plots, "save", lambda *_: None)
+    def interrupt(*_):
+        raise KeyboardInterrupt
     path = interrupted / "checkpoint.npz"
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(SystemExit) as stop:
         run(interrupted, "--resume")
     assert stop.value.code == 2 and "not a readable checkpoint" in capsys.readouterr().err
     path.unlink()
-    assert run(interrupted, "--resume") == 0 and "no checkpoint" in capsys.readouterr().err
+    monkeypatch.setattr(run_metalearner, "measure", interrupt)
+    assert run(interrupted, "--resume") == 130 and "no checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [
-    ["--steps", "1", "--B", "1"], ["--d", "20", "--k", "20", "--R", "1.5,100"],
+    ["--d", "20", "--k", "20", "--R", "1.5,100", "--M", "1", "--steps", "1"],
     *(pytest.param(options, marks=pytest.mark.slow) for options in (
-        ["--N", "1", "--eta", "1000"], ["--M", "1"], ["--N", "1000000", "--R", "30", "--eta", "1e-9"]))])
+        ["--N", "1", "--eta", "1000"], ["--M", "1", "--B", "1"], ["--N", "1000000", "--R", "30", "--eta", "1e-9"]))])
 def test_extreme_runs_end_with_a_report(tmp_path, monkeypatch, options):
     monkeypatch.setattr(plots, "save", lambda *_: None)
     assert run(tmp_path, *options) == 0

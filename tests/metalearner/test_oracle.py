@@ -14,6 +14,7 @@ from gsref.oracle.precision import PRECISIONS
 
 NAMED = ("sign", "sum-for-mean", "dW-transposed", "label-missing-in-dW", "label-missing-in-t", "context-summed",
          "context-labels-missing", "W-transposed", "factor-reversed", "loss-in-bits", "last-task-dropped")
+MOST = [name if name in ("float64", "bfloat16") else pytest.param(name, marks=pytest.mark.slow) for name in PRECISIONS]
 
 
 def candidate(W, X, Y, x, y):
@@ -34,7 +35,7 @@ def test_the_closed_form_passes():
 
 
 @pytest.mark.derives("meta.17", "meta.18")
-@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("dtype", MOST)
 def test_right_candidates_of_every_order_pass(dtype):
     used = 0.0
     for name, right in oracle_faults.right_candidates(dtype).items():
@@ -44,14 +45,14 @@ def test_right_candidates_of_every_order_pass(dtype):
     assert used > 0.05                                     # tolerances are not so wide that nothing comes near
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("dtype", MOST)
 def test_every_known_fault_is_caught(dtype):
     caught = table.catches(dtype, METALEARNER, first=True)
     assert len(caught) == len(oracle_faults.FAULTS) and [name for name, ids in caught.items() if not ids] == []
 
 
 @pytest.mark.parametrize("fault", [fault for fault in oracle_faults.FAULTS if fault.name in NAMED], ids=lambda fault: fault.name)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def test_common_faults_are_named(fault, dtype):
     report = check(oracle_faults.known_wrong(dtype)[fault.name], dtype, system=METALEARNER)
     assert report.verdict == "fail" and fault.says in report.diagnosis, report.diagnosis
