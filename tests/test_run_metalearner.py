@@ -23,11 +23,12 @@ def small():
                             ("GRID_R", (2.0, 2.83, 4.0, 5.66)), ("TASKS_QUICK", ((8, 12), (100, 400), 200)),
                             ("PREDECESSOR_QUICK", ((8, 12), 5))):
             patch.setattr(run_metalearner, name, value)
+        patch.setattr(experiments, "CHUNK", 16)
         yield
 
 
 def run(out, *more):
-    return run_metalearner.main(["--quick", "--out", str(out), *more])
+    return run_metalearner.main(["--quick", "--steps", "40", "--out", str(out), *more])
 
 
 def report(folder):
@@ -59,8 +60,8 @@ def test_what_a_run_writes_and_prints(tmp_path, capsys):
         assert check["verdict"] in VERDICTS and f"\n{check['id']} " in printed and check["error"]
     assert [check["verdict"] for check in found["checks"][4:]] == ["not in regime"] * 2      # not the published sizes
     assert found["problem"] == {"d": 30, "k": [4], "R": [2.0, 3.0], "B": 120, "M": [1, 5, 20], "N": 40, "T": 100, "T_svm": 20,
-                                "eta": 0.01, "steps": 300, "label_noise": 0.0}
-    assert set(found["population"]) == {"2.0", "3.0"} and found["learning_rate_rule"] == "0.01, 300 steps"
+                                "eta": 0.01, "steps": 40, "label_noise": 0.0}
+    assert set(found["population"]) == {"2.0", "3.0"} and found["learning_rate_rule"] == "0.01, 40 steps"
     assert set(found["versions"]) == {"python", "numpy", "scipy"} and found["seed"] == 0
     assert "The predecessor's setting" in printed and found["predecessor"]["flips"] == 0.2
     kept = arrays(tmp_path)
