@@ -61,7 +61,7 @@ def loss_error(t, V_f, p):
     slope = logistic_factor(t - LAMBDA * np.sqrt(V_f))
     rounded = np.minimum(u * l, np.log1p(np.exp(-np.abs(t))))
     V_l = slope**2 * V_f + (LOSS * u * l)**2 + p.tiny**2
-    V_s = s**2 * (((1 - s) * _grown(np.sqrt(V_f)))**2 + (FACTOR * u)**2 + rounded**2) + p.tiny**2
+    V_s = s**2 * ((logistic_factor(-t) * _grown(np.sqrt(V_f)))**2 + (FACTOR * u)**2 + rounded**2) + p.tiny**2
     return V_l, V_s
 
 

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from gsref.gradients import loss_and_gradient
 from gsref.model import logistic_factor, logistic_loss
@@ -117,6 +117,7 @@ def test_a_moved_score_moves_an_average_by_no_more_than_stated(seed, size, sprea
 
 @pytest.mark.derives("oracle.5")
 @given(t=st.floats(-900, 900), error=st.floats(1e-12, 20.0))
+@example(t=-36.0, error=9.0)                                  # 1 - s(-t) loses its digits
 def test_a_moved_margin_moves_loss_and_factor_by_no_more_than_stated(t, error):
     t = np.array([t])
     V_l, V_s = analysis.loss_error(t, np.array([(error / LAMBDA)**2]), PRECISIONS["float64"])
