@@ -50,7 +50,7 @@ ALLOWED = {
     "transfer":      "arguments problem model gradients order population descent report scaling",
     "transfer.plots": "plots scaling transfer",
     "metalearner":   "arguments model threads quadrature scaling report descent oracle plots",
-    "bench":         "commands order problem population exchangeable batched gradients threads report files scaling",
+    "bench":         "commands order problem population exchangeable batched gradients threads report files scaling plots",
     # pictures
     "plots":         "arguments files report late_phase",
 }
