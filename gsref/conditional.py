@@ -9,6 +9,8 @@ parts, the label flipped to +1, the irrelevant groups written first in the sums 
 Source: derivations/04_population.md and 06_quadrature.md.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import expit, gammaincinv, ndtr, stdtrit
 
@@ -21,19 +23,38 @@ BLOCK = 2**17                                 # doubles in the largest temporary
 REPLICATES = 16
 
 
+class Columns(NamedTuple):
+    """What irrelevant queries see of irrelevant keys: everything that does not depend on m_r, (N, k) if not said.
+
+    m, count: feature and number of the groups (count 1 if they are listed one by one); log_sum = log of the sum of
+    exponentials, mean and variance of m, mean of K, covariance of m and K under their weights; own, the weight of the
+    query's own key; score_ro, score_or, score_rr (N,): what scores between the relevant group and the others add to
+    a m_i m_j; K_ro, K_rr (N,).
+    """
+
+    m: np.ndarray
+    count: np.ndarray
+    log_sum: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    K_mean: np.ndarray
+    covariance: np.ndarray
+    own: np.ndarray
+    score_ro: np.ndarray
+    score_or: np.ndarray
+    score_rr: np.ndarray
+    K_ro: np.ndarray
+    K_rr: np.ndarray
+
+
 def conditional_sums(law, m_r, w_r, m, K_oo, K_ro, K_rr):
     """(loss, six velocities, leak) at each of N points of the irrelevant groups, averaged over the relevant one.
 
     m_r, w_r (Q,) nodes and weights; m (N, k), K_oo (N, k, k), K_ro (N, k), K_rr (N,).  Returns (N, 8).
     The other keys of a query do not depend on m_r: their sums are taken once, and each node of m_r costs O(k)
-    exponentials  [population.4] [population.5].
+    exponentials  [population.4].
     """
-    D, n, alpha, a, b = law[:5]
-    k = D - 1
-    kappa2 = (0.5 * (D + 1))**2
-    diagonal = np.arange(k)
-
-    # column j of an irrelevant query, over irrelevant keys i only: weights, mean, variance of m; mean, covariance of K
+    a, b, diagonal = law.a, law.b, np.arange(law.D - 1)
     A = a * m[:, :, None] * m[:, None, :] + b * K_oo + law.m_ox
     A[:, diagonal, diagonal] += law.m_oo - law.m_ox
     top = A.max(axis=1)
@@ -41,20 +62,54 @@ def conditional_sums(law, m_r, w_r, m, K_oo, K_ro, K_rr):
     total = E.sum(axis=1)
     E /= total[:, None, :]
     mean = np.einsum("nij,ni->nj", E, m)
-    K_mean = np.einsum("nij,nij->nj", E, K_oo)
     apart = m[:, :, None] - mean[:, None, :]
-    variance = np.einsum("nij,nij->nj", E, apart**2)
-    covariance = np.einsum("nij,nij->nj", E, apart * K_oo)
-    own, own_apart = E[:, diagonal, diagonal], m - mean
+    return _join(law, m_r, w_r, Columns(
+        m, np.ones((1, 1)), top + np.log(total), mean, np.einsum("nij,nij->nj", E, apart**2),
+        np.einsum("nij,nij->nj", E, K_oo), np.einsum("nij,nij->nj", E, apart * K_oo), E[:, diagonal, diagonal],
+        law.m_ro + b * K_ro, law.m_or + b * K_ro, law.m_rr + b * K_rr, K_ro, K_rr))
 
-    # the relevant key joins: S_rj is a logistic function of its score against the log-sum of the others
-    gap = (law.m_ro + b * K_ro - top - np.log(total))[:, :, None] + (a * m)[:, :, None] * m_r            # (N, k, Q)
+
+def orbit_sums(law, m_r, w_r, m, count):
+    """The same where `count` (N, G) groups of the same feature m (N, G) are taken together; count may be 0.
+
+    |w|^2 is at its mean n and angles are averaged, as in `mean_token`: exp(b w_i . w_j) is exp(b^2 n/2) on average, and
+    E w_i . w_j under that weight is b n.
+    """
+    a, b, n, (N, G) = law.a, law.b, law.n, m.shape
+    pair, diagonal = 0.5 * b * b * n, np.arange(G)
+    fellows = np.repeat(count[:, :, None], G, axis=2)
+    fellows[:, diagonal, diagonal] -= count > 0
+    A = np.where(fellows > 0, a * m[:, :, None] * m[:, None, :] + (law.m_ox + pair), -np.inf)
+    own = a * m * m + (law.m_oo + b * n)
+    top = np.maximum(A.max(axis=1), own)
+    E, own = fellows * np.exp(A - top[:, None, :]), np.exp(own - top)
+    total = E.sum(axis=1) + own
+    E, own = E / total[:, None, :], own / total
+    mean = np.einsum("nij,ni->nj", E, m) + own * m
+    variance = np.einsum("nij,nij->nj", E, (m[:, :, None] - mean[:, None, :])**2) + own * (m - mean)**2
+    with np.errstate(divide="ignore"):
+        log_count = np.log(count)
+    K = n * (1 - b) * own                      # K is b n for all keys but the own one, n for that
+    return _join(law, m_r, w_r, Columns(
+        m, count, top + np.log(total), mean, variance, b * n + K, K * (m - mean), own,
+        np.full((1, 1), law.m_ro + pair), law.m_or + pair + log_count, np.full(1, law.m_rr + b * n),
+        np.full((N, G), b * n), np.full(1, float(n))))
+
+
+def _join(law, m_r, w_r, given):
+    """(N, 8) of `conditional_sums`, from what does not depend on the relevant group  [population.5].
+
+    The score of key r enters each column as a logistic function of its distance from the log-sum of the others.
+    """
+    alpha, a, k, kappa2 = law.alpha, law.a, law.D - 1, (0.5 * (law.D + 1))**2
+    m, count, mean, K_ro = given.m, given.count, given.mean, given.K_ro
+    gap = (given.score_ro - given.log_sum)[:, :, None] + (a * m)[:, :, None] * m_r                       # (N, k, Q)
     S, leak = expit(gap), expit(-gap)
     lead = m_r - mean[:, :, None]
     pull = S * leak * lead                     # G[r, j] / alpha
 
     # column r, over irrelevant keys
-    A_r = (a * m[:, :, None] * m_r) + (b * K_ro + law.m_or)[:, :, None]
+    A_r = (a * m[:, :, None] * m_r) + given.score_or[:, :, None]
     top_r = A_r.max(axis=1)
     E_r = np.exp(A_r - top_r[:, None, :])
     total_r = E_r.sum(axis=1)
@@ -64,28 +119,32 @@ def conditional_sums(law, m_r, w_r, m, K_oo, K_ro, K_rr):
     variance_r = np.einsum("niq,niq->nq", E_r, apart_r**2)
     K_mean_r = np.einsum("niq,ni->nq", E_r, K_ro)
     covariance_r = np.einsum("niq,ni->nq", E_r * apart_r, K_ro)
-    gap_r = a * m_r**2 + (b * K_rr)[:, None] + law.m_rr - top_r - np.log(total_r)                        # (N, Q)
+    gap_r = a * m_r**2 + given.score_rr[:, None] - top_r - np.log(total_r)                               # (N, Q)
     S_r, leak_r = expit(gap_r), expit(-gap_r)
     lead_r = m_r - mean_r
     pull_r = S_r * leak_r * lead_r
 
-    spread = np.einsum("nj,njq->nq", m, pull * lead + leak * variance[:, :, None])
+    # sums over queries
+    ones = count + np.zeros(m.shape)
+    spread = np.einsum("nj,njq->nq", count * m, pull * lead + leak * given.variance[:, :, None])
     spread_r = m_r * (pull_r * lead_r + leak_r * variance_r)
-    turn = (pull * (K_ro - K_mean)[:, :, None] + leak * covariance[:, :, None]).sum(axis=1)
-    turn_r = pull_r * (K_rr[:, None] - K_mean_r) + leak_r * covariance_r
-    g = (mean[:, :, None] + S * lead).sum(axis=1) + mean_r + S_r * lead_r                                # f / alpha
+    turn = (np.einsum("nj,njq->nq", count * (K_ro - given.K_mean), pull)
+            + np.einsum("nj,njq->nq", count * given.covariance, leak))
+    turn_r = pull_r * (given.K_rr[:, None] - K_mean_r) + leak_r * covariance_r
+    g = (np.einsum("nj,nj->n", ones, mean)[:, None] + np.einsum("nj,njq->nq", ones, S * lead)
+         + mean_r + S_r * lead_r)              # f / alpha
     f = alpha * g
     c = expit(-f) * w_r
-    self_pull = np.einsum("nj,njq->nq", own, leak * (own_apart[:, :, None] - S * lead))
+    self_pull = np.einsum("nj,njq->nq", count * given.own, leak * ((m - mean)[:, :, None] - S * lead))
     return np.stack([
         logistic_loss(f) @ w_r,
         (c * g).sum(axis=1),
         alpha * (c * (spread + spread_r)).sum(axis=1),
-        alpha * (c * (turn + turn_r)).sum(axis=1) / max(n, 1),
+        alpha * (c * (turn + turn_r)).sum(axis=1) / max(law.n, 1),
         kappa2 * alpha * (c * pull_r).sum(axis=1),
-        kappa2 * alpha * (c * pull.sum(axis=1)).sum(axis=1) / k,
+        kappa2 * alpha * (c * np.einsum("nj,njq->nq", ones, pull)).sum(axis=1) / k,
         kappa2 * alpha * (c * self_pull).sum(axis=1) / k,
-        (leak.sum(axis=1) + leak_r) @ w_r / D], axis=1)
+        (np.einsum("nj,njq->nq", ones, leak) + leak_r) @ w_r / law.D], axis=1)
 
 
 def _blocks(D, N, Q):

@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gsref.few_groups import MOST_GROUPS, FewGroups
 from gsref.mean_token import QUANTITIES, Base, integrand
 from gsref.quadrature import chi_square_rule, cosine_rule, half_normal_rule, normal_rule, normal_trapezoid
 from gsref.sparse_grid import orbits
+from gsref.zero_base import MOST_GIVEN, ZeroBase
 
 # nodes for m_r; each a digit better than the one before
 RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
@@ -38,8 +40,8 @@ ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
               ((4, 0, 5, 5, 0), (4, 9, 3, 3, 4), (1, 5, 2, 2, 3), (0, 4, 2, 1, 2)),
               ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 2, 2, 3), (1, 5, 2, 1, 2)))
 ROW_REST = (1, 2, 2, 3, 4, 5)
-# the same for the two sums that are taken with all groups given, where there are few of them
-FEW_FEATURES, FEW_ORTHOGONAL = 4, 2
+# the same where all groups are given, because there are few of them
+FEW_ORTHOGONAL = 2
 COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
 CHUNK = 8000                                   # queries x points at once: some 30 temporaries of it stay in the cache
 NOTHING_KNOWN = 1e300
@@ -137,10 +139,15 @@ class ExchangeableGrid:
 
     law: mean_token.Law; layer: width over which the loss changes with m_r; s_irr: standard deviation of the part of f
     that the irrelevant groups contribute; lengths (6,): lengths of a unit of each order parameter.
+    base: what t_0, t_1, .. are taken around: "few" and "zero" (every group given, see `few_groups` and `zero_base`) or
+    "mean" (this module), None for the best at this D.
     """
 
-    def __init__(self, law, layer, s_irr, lengths):
+    def __init__(self, law, layer, s_irr, lengths, base=None):
         self.law, self.layer, self.lengths = law, layer, lengths
+        self.base = base or ("few" if law.D - 1 <= MOST_GROUPS else "zero" if law.D - 1 <= MOST_GIVEN else "mean")
+        self.given = {"few": FewGroups, "zero": ZeroBase}.get(self.base, lambda *_: None)(law, layer, self.scale)
+        self.budget = 2**20                    # evaluations that `given` may take
         self.wide = min(1 + max(0.0, s_irr - 1), 20.0)                     # the loss changes faster with y: more nodes
         self.trust = 0.1 * min(max(1.0, s_irr / 1.5), 3.0)                 # terms alternate more where y matters more
         self.done, self.nodes = {}, 0
@@ -189,13 +196,6 @@ class ExchangeableGrid:
             return sum((self._integrate(m, weights, inner) for m, weights in _increment(level, self.law.D - 1)), ZERO)
         return self._once((level, fine, rest), compute)
 
-    def complete_term(self, n_m, fine):
-        """The sum of all t_l: every group given, n_m nodes each."""
-        def compute():
-            m, _, weights = _multisets(n_m, 1, self.law.n, self.law.D - 1)
-            return self._integrate(m, weights, self._inner(fine, 1, 0, 1))
-        return self._once(("complete", n_m, fine), compute)
-
     def _change(self, q, sizes, rest):
         """D_q = H_q(with w) - H_q(without): what the orthogonal parts of q given groups and of the rest change."""
         fine, n_m, n_rho, n_rho_r, n_cosine = sizes
@@ -230,26 +230,20 @@ class ExchangeableGrid:
         The three errors  [quad.9]:  features: the next terms, from the geometric decrease of the last ones;
         fine: difference from the next coarser rules for m_r and y, carried over to higher terms relative to t_1;
         orthogonal: difference from the row before, and the next order as a share of the last one.
-        Where all groups are given, the first is the difference from two nodes less.
+        Where every group is given, the set grows until its error is 10^(-level/2).
         """
-        value, features, error_fine = (self._few if self.law.D - 1 <= FEW_FEATURES else self._many)(level, fine)
+        value, features, error_fine = self._given(level, fine) if self.given else self._many(level, fine)
         orthogonal = np.zeros(QUANTITIES)
         if self.law.n:
             change, orthogonal = self._orthogonal(row, self.scale(value))
             value = value + change
         return Estimate(value, features, error_fine, orthogonal)
 
-    def _few(self, level, fine):
-        now, before, first = (self.complete_term(2 * level + j, fine) for j in (5, 3, 1))
-        coarse = [self.complete_term(5, j).value for j in (fine, fine - 1)]
-        scale = self.scale(now.value)
-        fine_gap = np.abs(coarse[0] - coarse[1])
-        steps = now.value - before.value, before.value - first.value
-        sizes = [max(_size(step, scale), 1e-300) for step in steps]
-        ratio = min(max(sizes[0] / sizes[1], 0.1), 0.95)                   # Gauss rules: a factor for two more nodes
-        features = max(1.0, SAFETY * ratio / (1 - ratio)**2) * (np.abs(steps[0]) + 0.3 * sizes[0] * scale)
-        return (now.value, features,
-                0.3 * fine_gap + 0.1 * _size(fine_gap, scale) * scale + now.rounding)
+    def _given(self, level, fine):
+        before = self.given.nodes
+        found = self.given.estimate(10.0**(-level / 2), fine, self.budget)
+        self.nodes += self.given.nodes - before
+        return found
 
     def _many(self, level, fine):
         used = [max(fine - l, 1 if l <= fine else 0) for l in range(level + 1)]
@@ -265,6 +259,11 @@ class ExchangeableGrid:
         for j, size in zip(used[1:], sizes[1:]):
             error = error + min(1.0, off[j] / max(sizes[1], 1e-300)) * size * scale
         return value, _tail(terms[-1].value, sizes, scale, self.trust), error
+
+    def spent(self, max_nodes):
+        """Would a further refinement go beyond max_nodes?  The series around the mean grows by some four times."""
+        given = self.given.nodes if self.given else 0
+        return given > self.budget or given + 4 * (self.nodes - given) > max_nodes
 
     def _coarser_y(self, fine):
         """t_0 with the rule for y of the level before."""
@@ -323,8 +322,10 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     it stops, and its error says so (if nothing is known: value 0, error `NOTHING_KNOWN`).
     """
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
-    state = [2, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]    # level, fine, row
-    limits = len(RULES), len(RELEVANT) - 1, len(ORTHOGONAL) - 1
+    grid.budget = max_nodes // 2
+    level = math.ceil(0.6 - 2 * math.log10(rtol)) if grid.given else 2
+    state = [level, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]                 # level, fine, row
+    limits = level + 6 if grid.given else len(RULES), len(RELEVANT) - 1, len(ORTHOGONAL) - 1
     history = []                               # (total, value, error)
     while True:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -341,7 +342,7 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
         wanted = [part >= min(max(parts), max(0.6 * rtol, max(parts) / 3)) for part in parts]
         stuck = any(want and now == limit for want, now, limit in zip(wanted, state, limits))
         stalled = len(totals) > 3 and min(totals[-3:]) > 0.5 * totals[-4]
-        if totals[-1] <= rtol or not totals[-1] < 1 or stuck or stalled or 4 * grid.nodes > max_nodes:
+        if totals[-1] <= rtol or not totals[-1] < 1 or stuck or stalled or grid.spent(max_nodes):
             break
         state = [now + want for now, want in zip(state, wanted)]
     # the smallest claim that the last value does not contradict

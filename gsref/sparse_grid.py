@@ -70,6 +70,48 @@ def _times(left, right):
     return result
 
 
+def _term(deltas, partition):
+    """Product of Delta_l over the levels l of one partition, as a mapping from multisets of nodes to weights."""
+    term = {(): 1.0}
+    for l in sorted(set(partition)):
+        power = {(): 1.0}
+        for _ in range(partition.count(l)):
+            power = _times(power, deltas[l - 1])
+        term = _times(term, power)
+    return term
+
+
+def grouped_orbits(partition, rules):
+    """One term of the Smolyak rule with base 0, equal tokens taken together: nodes (M, G), count (M, G), weights (M,).
+
+    Column 0 is the base; its count is minus the number of tokens elsewhere, to which k is to be added.  The weights are
+    those of one arrangement of the levels (multiply by `arrangements`).  `rules` have 0 among their nodes.
+    """
+    deltas = [{(() if node == (0.0,) else node): weight for node, weight in delta.items()}
+              for delta in _differences((0.0,), rules[:max(partition, default=0)])]
+    term = _term(deltas, partition)
+    nodes, count = np.zeros((len(term), 1 + len(partition))), np.zeros((len(term), 1 + len(partition)))
+    for row, key in enumerate(term):
+        for column, node in enumerate(sorted(set(key)), 1):
+            nodes[row, column], count[row, column] = node, key.count(node)
+        count[row, 0] = -len(key)
+    used = 1 + max((np.count_nonzero(count[:, column]) > 0) * column for column in range(count.shape[1]))
+    return nodes[:, :used], count[:, :used], np.array(list(term.values()))
+
+
+def parents(partition):
+    """The partitions with one part less by one."""
+    return {tuple(sorted([*partition[:i], *([part - 1] if part > 1 else []), *partition[i + 1:]], reverse=True))
+            for i, part in enumerate(partition)}
+
+
+def children(partition, k, level):
+    """The partitions into at most k parts of at most `level` each with one part more by one."""
+    more = {tuple(sorted([*partition[:i], part + 1, *partition[i + 1:]], reverse=True))
+            for i, part in enumerate(partition) if part < level}
+    return more | ({(*partition, 1)} if len(partition) < k else set())
+
+
 def orbits(base, rules, level, k, least=0):
     """The Smolyak rule of total level `level` over k tokens, as a tuple of OrbitGroup (q = 0, 1, ..)  [quad.3].
 
@@ -86,20 +128,12 @@ def orbits(base, rules, level, k, least=0):
     deltas = [{(() if node == base else (node,)): weight for node, weight in delta.items()}
               for delta in _differences(base, rules[:level])]
 
-    @lru_cache(maxsize=None)
-    def power(l, times):
-        return {(): 1.0} if times == 0 else _times(power(l, times - 1), deltas[l - 1])
-
     total = {}
     for size in range(least, level + 1):
         for partition in partitions(size):
-            if len(partition) > k:
-                continue
-            term = {(): float(arrangements(partition, k))}
-            for l in sorted(set(partition)):
-                term = _times(term, power(l, partition.count(l)))
-            for key, weight in term.items():
-                total[key] = total.get(key, 0.0) + weight
+            if len(partition) <= k:
+                for key, weight in _term(deltas, partition).items():
+                    total[key] = total.get(key, 0.0) + arrangements(partition, k) * weight
     groups = []
     for q in range(max(map(len, total), default=0) + 1):
         keys = sorted(key for key in total if len(key) == q)

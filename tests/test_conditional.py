@@ -5,8 +5,9 @@ import pytest
 from scipy.special import erfc
 
 from gsref import OrderParameters, Problem
-from gsref.conditional import conditional_sums, reduced_sample, rqmc, sampled_points, surrogate, tensor_points
+from gsref.conditional import conditional_sums, orbit_sums, reduced_sample, rqmc, sampled_points, surrogate, tensor_points
 from gsref.exchangeable import ExchangeableGrid
+from gsref.mean_token import Base, integrand
 from gsref.population import reduced_law, velocity_scales
 from gsref.quadrature import half_normal_rule, shifted_half_normal_rule
 
@@ -82,3 +83,21 @@ def test_tensor_points_have_the_moments_of_the_law():
         np.testing.assert_allclose([w.sum(), w @ m[:, 0]**2, w @ m[:, -1]**4], [1, 1, 3], rtol=1e-12)
         found = [w @ K_rr, w @ K_ro[:, 0], w @ K_ro[:, 0]**2, w @ K_oo[:, 0, 0]**2]
         np.testing.assert_allclose(found, [n, 0, n, n * (n + 2)], atol=1e-10)
+
+
+@pytest.mark.derives("population.5")
+@pytest.mark.parametrize("d", [1, 4])
+def test_equal_groups_taken_together_are_the_groups_one_by_one(d):
+    law, layer, _ = reduced_law(Problem(d, 8), OrderParameters(0.8, -0.2, 0.03 * (d > 1), 2.0, 1.9, -0.2))
+    rng, count = np.random.default_rng(3), np.array([[4.0, 1, 2], [5, 0, 2], [0, 6, 1]])
+    x, (m_r, w_r) = rng.standard_normal((3, 3)), half_normal_rule(20, layer)
+    found = orbit_sums(law, m_r, w_r, x, count)
+    m = np.array([np.repeat(x[i], count[i].astype(int)) for i in range(3)])
+    if d == 1:
+        np.testing.assert_allclose(found, conditional_sums(law, m_r, w_r, m, np.zeros((3, 7, 7)), np.zeros((3, 7)),
+                                                           np.zeros(3)), rtol=1e-12, atol=1e-15)
+    one = Base(np.zeros(1), np.zeros(1), np.ones(1), np.zeros(1), np.ones(1))
+    for i in range(3):
+        given = np.repeat(m[i][:, None], 20, axis=1)
+        wanted = integrand(law, m_r, given, np.full(20, d - 1.0), np.full((7, 20), d - 1.0), None, one) @ w_r
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-11, atol=1e-15)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial.hermite_e import hermegauss
 
-from gsref.sparse_grid import arrangements, orbits, partitions
+from gsref.sparse_grid import arrangements, children, grouped_orbits, orbits, parents, partitions
 
 
 def odd_gauss(level):
@@ -113,3 +113,33 @@ def test_base_that_is_no_node_and_several_coordinates():
 def test_too_high_a_level_is_refused():
     with pytest.raises(ValueError, match="level: got 3, expected at most 2"):
         orbits((0.0,), odd_gauss(2), 3, 4)
+
+
+@pytest.mark.derives("quad.11")
+@pytest.mark.parametrize("level, k", [(2, 2), (3, 9), (4, 40)])
+def test_grouped_orbits_are_the_same_rule(level, k):
+    """Summed over all partitions up to `level` they are `orbits`; equal values are counted, not listed."""
+    def h(values, count):
+        return np.exp(0.2 * (values * count).sum() - 0.05 * (values**2 * count).sum())
+    total = 0.0
+    for size in range(level + 1):
+        for partition in partitions(size):
+            if len(partition) <= k:
+                nodes, count, weights = grouped_orbits(partition, odd_gauss(level))
+                count = count + k * (np.arange(count.shape[1]) == 0)
+                assert np.all(count.sum(axis=1) == k) and np.all(nodes[:, 0] == 0)
+                total += arrangements(partition, k) * sum(w * h(x, c) for x, c, w in zip(nodes, count, weights))
+    wanted = integral(orbits((0.0,), odd_gauss(level), level, k), k, lambda x: h(x, np.ones(k)))
+    # rounding: the absolute weights add up to some 1e5
+    assert total == pytest.approx(wanted, rel=1e5 * np.finfo(float).eps)
+
+
+@given(st.integers(1, 8), st.integers(1, 5), st.integers(1, 4))
+def test_parents_and_children_are_inverse(total, k, level):
+    for partition in partitions(total):
+        for parent in parents(partition):
+            assert sum(parent) == total - 1
+            if len(partition) <= k and max(partition) <= level:
+                assert partition in children(parent, k, level)
+        for child in children(partition, k, level):
+            assert partition in parents(child) and sum(child) == total + 1
