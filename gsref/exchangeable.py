@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gsref.few_groups import MOST_GROUPS, FewGroups
+from gsref.few_groups import MOST_GROUPS, MOST_ORTHOGONAL, FewGroups, FewOrthogonal
 from gsref.mean_token import QUANTITIES, Base, integrand
-from gsref.quadrature import chi_square_rule, cosine_rule, half_normal_rule, normal_rule, normal_trapezoid
+from gsref.quadrature import angle_rule, chi_square_rule, half_normal_rule, normal_rule, normal_trapezoid
 from gsref.sparse_grid import orbits
 from gsref.zero_base import MOST_GIVEN, ZeroBase
 
@@ -40,9 +40,6 @@ ORTHOGONAL = (((0, 0, 2, 2, 0), (0, 3, 2, 2, 2), (0, 3, 1, 1, 2)),
               ((4, 0, 5, 5, 0), (4, 9, 3, 3, 4), (1, 5, 2, 2, 3), (0, 4, 2, 1, 2)),
               ((5, 0, 6, 6, 0), (5, 11, 4, 4, 4), (2, 7, 2, 2, 3), (1, 5, 2, 1, 2)))
 ROW_REST = (1, 2, 2, 3, 4, 5)
-# the same where all groups are given, because there are few of them
-FEW_ORTHOGONAL = 2
-COMPLETE = ((0, 3, 1, 1, 2), (1, 5, 2, 2, 2), (2, 7, 2, 2, 3), (3, 9, 3, 3, 3), (4, 11, 4, 4, 3), (5, 13, 5, 5, 4))
 CHUNK = 8000                                   # queries x points at once: some 30 temporaries of it stay in the cache
 NOTHING_KNOWN = 1e300
 SAFETY = 2.5                                  # empirical, see the tests of honest errors
@@ -98,28 +95,6 @@ def _multisets(n_m, n_rho, n, q):
     return x[index], r[index], repeats * w[index].prod(axis=1)
 
 
-@lru_cache(maxsize=None)
-def angle_rule(q, n, n_cosine):
-    """Gram matrices (C, q+1, q+1) of q + 1 independent uniform directions in R^n, and weights (C,)  [quad.7].
-
-    Cosines c_i of q directions with the first one by the Gauss rule; what is left of them are q directions in R^(n-1):
-    c_ij = c_i c_j + sqrt(1 - c_i^2) sqrt(1 - c_j^2) c'_ij.  All moments are right up to degree 2 n_cosine - 1 in each
-    direction, the triangle moment E[c_12 c_23 c_31] = 1/n^2 among them.
-    """
-    if q == 0:
-        return np.ones((1, 1, 1)), np.ones(1)
-    values, probabilities = cosine_rule(n_cosine, n)
-    rest, rest_weights = angle_rule(q - 1, n - 1, n_cosine) if n > 1 else (np.ones((1, q, q)), np.ones(1))
-    index = np.indices((len(values),) * q).reshape(q, -1)
-    c = values[index].T
-    s = np.sqrt(1 - c * c)
-    gram = np.ones((len(c), len(rest), q + 1, q + 1))
-    gram[:, :, 0, 1:] = gram[:, :, 1:, 0] = c[:, None]
-    gram[:, :, 1:, 1:] = (c[:, :, None] * c[:, None, :])[:, None] + (s[:, :, None] * s[:, None, :])[:, None] * rest
-    weights = np.multiply.outer(probabilities[index].prod(axis=0), rest_weights)
-    return gram.reshape(-1, q + 1, q + 1), weights.ravel()
-
-
 class Estimate(NamedTuple):
     """value (8,); features, fine, orthogonal (8,): the three parts of the error, rounding with `fine`."""
 
@@ -147,7 +122,8 @@ class ExchangeableGrid:
         self.law, self.layer, self.lengths = law, layer, lengths
         self.base = base or ("few" if law.D - 1 <= MOST_GROUPS else "zero" if law.D - 1 <= MOST_GIVEN else "mean")
         self.given = {"few": FewGroups, "zero": ZeroBase}.get(self.base, lambda *_: None)(law, layer, self.scale)
-        self.budget = 2**20                    # evaluations that `given` may take
+        self.pairs = FewOrthogonal(law, layer, self.scale) if law.D - 1 <= MOST_ORTHOGONAL else None
+        self.budget = 2**20                    # evaluations that `given` and `pairs` may take
         self.wide = min(1 + max(0.0, s_irr - 1), 20.0)                     # the loss changes faster with y: more nodes
         self.trust = 0.1 * min(max(1.0, s_irr / 1.5), 3.0)                 # terms alternate more where y matters more
         self.done, self.nodes = {}, 0
@@ -235,7 +211,7 @@ class ExchangeableGrid:
         value, features, error_fine = self._given(level, fine) if self.given else self._many(level, fine)
         orthogonal = np.zeros(QUANTITIES)
         if self.law.n:
-            change, orthogonal = self._orthogonal(row, self.scale(value))
+            change, orthogonal = self._orthogonal(row, value)
             value = value + change
         return Estimate(value, features, error_fine, orthogonal)
 
@@ -262,8 +238,8 @@ class ExchangeableGrid:
 
     def spent(self, max_nodes):
         """Would a further refinement go beyond max_nodes?  The series around the mean grows by some four times."""
-        given = self.given.nodes if self.given else 0
-        return given > self.budget or given + 4 * (self.nodes - given) > max_nodes
+        given = sum(one.nodes for one in (self.given, self.pairs) if one)
+        return given > 1.5 * self.budget or given + 4 * (self.nodes - given) > max_nodes
 
     def _coarser_y(self, fine):
         """t_0 with the rule for y of the level before."""
@@ -284,12 +260,13 @@ class ExchangeableGrid:
             return None
         return self._inner(last, 1, last, 1).base, expected.value
 
-    def _orthogonal(self, row, scale):
-        k = self.law.D - 1
-        if k <= FEW_ORTHOGONAL:
-            now, before = (self._once(("all", r), lambda r=r: self._change(k, COMPLETE[r], 0)) for r in (row, row - 1))
-            gap = np.abs(now.value - before.value)
-            return now.value, 0.5 * gap + 0.1 * _size(gap, scale) * scale + now.rounding
+    def _orthogonal(self, row, value):
+        if self.pairs:
+            before = self.pairs.nodes
+            found = self.pairs.estimate(10.0**(-row / 2), 2 * self.budget, value)
+            self.nodes += self.pairs.nodes - before
+            return found
+        k, scale = self.law.D - 1, self.scale(value)
         terms = [self.orthogonal_term(o, row) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
         sizes = [_size(term.value, scale) for term in terms]
         causes = [sum(term.rounding for term in terms)]                    # independent: they add up as squares
@@ -324,8 +301,9 @@ def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes):
     grid = ExchangeableGrid(law, layer, s_irr, lengths)
     grid.budget = max_nodes // 2
     level = math.ceil(0.6 - 2 * math.log10(rtol)) if grid.given else 2
-    state = [level, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), 1]                 # level, fine, row
-    limits = level + 6 if grid.given else len(RULES), len(RELEVANT) - 1, len(ORTHOGONAL) - 1
+    state = [level, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), level if grid.pairs else 1]    # level, fine, row
+    limits = (level + 6 if grid.given else len(RULES), len(RELEVANT) - 1,
+              level + 6 if grid.pairs else len(ORTHOGONAL) - 1)
     history = []                               # (total, value, error)
     while True:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -10,10 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from gsref.conditional import orbit_sums
-from gsref.quadrature import half_normal_rule
+from gsref.conditional import conditional_sums, orbit_sums
+from gsref.quadrature import angle_rule, chi_square_rule, half_normal_rule
 
-MOST_GROUPS = 4
+MOST_GROUPS, MOST_ORTHOGONAL = 4, 2
+# nodes for |w|^2 of an irrelevant group, of the relevant one, and for a cosine
+DIRECTIONS = ((1, 1, 2), (2, 2, 2), (3, 3, 2), (3, 3, 3), (4, 4, 3), (4, 4, 4), (5, 5, 4))
 SPACING, FINER = 0.8, 1.35                     # of the grid at first, and by how much it shrinks
 RELEVANT, MORE = 28, 1.4                       # nodes for m_r at first, and how many more
 TAIL = 22.0                                    # sums of squares up to TAIL - 2 log(target): less than target
@@ -91,6 +93,71 @@ class FewGroups:
                 error = SAFETY * sum(error + 0.3 * size * scale for error, size in zip(errors, sizes))
                 return value, error, 1e-14 * scale
             i, j = i + finer, j + (not finer)
+
+
+class FewOrthogonal:
+    """What the orthogonal parts of one or two irrelevant groups and of the relevant one change  [quad.13].
+
+    value(i, j, s): the i-th spacing, the j-th number of nodes for m_r, `DIRECTIONS[s]` nodes for lengths and angles.
+    """
+
+    def __init__(self, law, layer, scale):
+        self.law, self.layer, self.scale, self.k = law, layer, scale, law.D - 1
+        self.done, self.nodes, self.at = {}, 0, [2, 1, 1, 2] if law.D == 2 else [1, 1, -1, 2]
+
+    def value(self, *at):
+        if at not in self.done:
+            self.done[at] = self._value(*at)
+        return self.done[at]
+
+    def _value(self, i, j, s):
+        k, n, (n_rho, n_rho_r, n_cosine) = self.k, self.law.n, DIRECTIONS[s]
+        m, weights = spaced_multisets(k, SPACING / FINER**i, math.sqrt(TAIL + 12))
+        m_r, w_r = half_normal_rule(int(RELEVANT * MORE**j), self.layer)
+        w_r = w_r / w_r.sum()
+        rho, w_rho = _product([chi_square_rule(n_rho_r, n)] + [chi_square_rule(n_rho, n)] * k)
+        gram, w_gram = angle_rule(k, n, n_cosine)
+        K = (np.sqrt(rho[:, :, None] * rho[:, None, :])[:, None] * gram).reshape(-1, k + 1, k + 1)
+        w_K = np.multiply.outer(w_rho, w_gram).ravel()
+        step, value = max(1, BLOCK // (len(K) * k * max(k, len(m_r)))), np.zeros(8)
+        for start in range(0, len(weights), step):
+            part, w = m[start:start + step], weights[start:start + step]
+            points, all_K = np.repeat(part, len(K), axis=0), np.tile(K, (len(part), 1, 1))
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = value + np.multiply.outer(w, w_K).ravel() @ conditional_sums(
+                    self.law, m_r, w_r, points, all_K[:, 1:, 1:], all_K[:, 0, 1:], all_K[:, 0, 0])
+                value = value - w @ orbit_sums(self.law, m_r, w_r, part, np.ones(part.shape))
+        self.nodes += len(weights) * (len(K) + 1) * len(m_r)
+        return value
+
+    def estimate(self, target, max_nodes, of):
+        """(value, error), each (8,): three steps are refined, the one with the largest error first.
+
+        value(i, j, 0) + value(u, u, s) - value(u, u, 0): many features with the fewest nodes for lengths and angles, and
+        few features with more of these.  `of` (8,): the loss and velocities themselves, whose units count.
+        """
+        scale = self.scale(of)
+
+        def rich(u, s):
+            return self.value(u, u, s) - self.value(u, u, 0)
+        while True:
+            i, j, u, s = self.at
+            poor = self.value(i, j, 0)
+            errors = [np.abs(poor - self.value(i - 1, j, 0)), np.abs(poor - self.value(i, j - 1, 0)),
+                      np.abs(rich(u, s) - rich(u - 1, s)), np.abs(rich(u, s) - rich(u, s - 1))]
+            sizes = [_size(error, scale) for error in errors]
+            worst = int(np.argmax(sizes))
+            spent = 2 * self.nodes > max_nodes or (worst == 3 and s + 1 == len(DIRECTIONS))
+            if spent or SAFETY * sum(sizes) <= target or not np.isfinite(sizes).all():
+                error = SAFETY * sum(error + 0.3 * size * scale for error, size in zip(errors, sizes))
+                return poor + rich(u, s), error
+            self.at[worst] += 1
+
+
+def _product(rules):
+    """Tensor product of rules: nodes (N, number of rules), weights (N,)."""
+    nodes = np.stack(np.meshgrid(*(x for x, _ in rules), indexing="ij"), axis=-1).reshape(-1, len(rules))
+    return nodes, np.prod(np.meshgrid(*(w for _, w in rules), indexing="ij"), axis=0).ravel()
 
 
 def _size(v, scale):

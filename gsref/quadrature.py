@@ -68,6 +68,28 @@ def cosine_rule(n, dimension):
 
 
 @lru_cache(maxsize=64)
+def angle_rule(q, n, n_cosine):
+    """Gram matrices (C, q+1, q+1) of q + 1 independent uniform directions in R^n, and weights (C,)  [quad.7].
+
+    Cosines c_i of q directions with the first one by the Gauss rule; what is left of them are q directions in R^(n-1):
+    c_ij = c_i c_j + sqrt(1 - c_i^2) sqrt(1 - c_j^2) c'_ij.  All moments are right up to degree 2 n_cosine - 1 in each
+    direction, the triangle moment E[c_12 c_23 c_31] = 1/n^2 among them.
+    """
+    if q == 0:
+        return np.ones((1, 1, 1)), np.ones(1)
+    values, probabilities = cosine_rule(n_cosine, n)
+    rest, rest_weights = angle_rule(q - 1, n - 1, n_cosine) if n > 1 else (np.ones((1, q, q)), np.ones(1))
+    index = np.indices((len(values),) * q).reshape(q, -1)
+    c = values[index].T
+    s = np.sqrt(1 - c * c)
+    gram = np.ones((len(c), len(rest), q + 1, q + 1))
+    gram[:, :, 0, 1:] = gram[:, :, 1:, 0] = c[:, None]
+    gram[:, :, 1:, 1:] = (c[:, :, None] * c[:, None, :])[:, None] + (s[:, :, None] * s[:, None, :])[:, None] * rest
+    weights = np.multiply.outer(probabilities[index].prod(axis=0), rest_weights)
+    return gram.reshape(-1, q + 1, q + 1), weights.ravel()
+
+
+@lru_cache(maxsize=64)
 def _legendre(n):
     return _frozen(*roots_legendre(n))
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from gsref import OrderParameters, Problem, population
-from gsref.exchangeable import COMPLETE, ORTHOGONAL, ExchangeableGrid, angle_rule
+from gsref.exchangeable import ORTHOGONAL, ExchangeableGrid
 from gsref.population import reduced_law, velocity_scales
 from gsref.position_only import position_only
+from gsref.quadrature import angle_rule
 from honest import PATHS
 
 
@@ -48,7 +49,7 @@ def test_orthogonal_terms_sum_to_the_change_with_all_groups_given():
     first = terms.orthogonal_term(1, row).value
     change = [terms._change(q, ORTHOGONAL[row][1], 2).value for q in (0, 1)]
     np.testing.assert_allclose(first, k * (change[1] - change[0]), rtol=1e-12)
-    assert np.max(np.abs(changes[k])) > 1e-4 and len(COMPLETE) == len(ORTHOGONAL)
+    assert np.max(np.abs(changes[k])) > 1e-4
 
 
 def test_position_only_attention_is_exact_at_level_zero():

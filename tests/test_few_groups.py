@@ -5,7 +5,7 @@ import pytest
 
 from gsref import OrderParameters, Problem
 from gsref.exchangeable import ExchangeableGrid
-from gsref.few_groups import FewGroups, spaced_multisets
+from gsref.few_groups import FewGroups, FewOrthogonal, spaced_multisets
 from gsref.population import reduced_law, velocity_scales
 
 # (D, alpha, a, m_rr, m_ro, m_oo): late on paths of training, where attention turns sharply
@@ -70,3 +70,22 @@ def test_budget_is_kept():
     late = few(3, (22.2, -0.34, 4.0, 3.8, -1.6))
     value, error, _ = late.estimate(1e-9, 0, 2**17)
     assert late.nodes <= 2**17 and np.max((error / late.scale(value))[:7]) > 1e-9
+
+
+@pytest.mark.derives("quad.13")
+@pytest.mark.parametrize("d, D", [(4, 2), (2, 2), (4, 3)])
+def test_orthogonal_change_agrees_with_its_full_product(d, D):
+    """Split sums against all directions refined together; the mixed difference is within the error."""
+    problem = Problem(d, D)
+    order = OrderParameters(1.8, -0.15, 0.03, 1.3, 1.2, -1.2 if D == 2 else -0.6)
+    law, layer, s_irr = reduced_law(problem, order)
+    grid = ExchangeableGrid(law, layer, s_irr, 1 / velocity_scales(problem))
+    value = grid._given(8, 4)[0]
+    split, scale = FewOrthogonal(law, layer, grid.scale), grid.scale(value)
+    change, error = split.estimate(1e-3, 2**21, value)
+    whole = FewOrthogonal(law, layer, grid.scale).value(1, 1, 3)
+    assert np.all(np.abs(change - whole)[:7] <= error[:7])
+    assert np.max((error / scale)[:7]) <= 1.31e-3 < 3e-3 < np.max((np.abs(change) / scale)[:7])
+    # planted: the relevant group's length at its mean is told apart
+    poor = FewOrthogonal(law, layer, grid.scale).value(1, 1, 0)
+    assert np.any(np.abs(poor - whole)[:7] > error[:7])
