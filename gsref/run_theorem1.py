@@ -29,7 +29,8 @@ FLOW = 1e-3                                    # the flow takes over when its la
 SAVE_EVERY = 5.0                               # seconds between checkpoints
 MAX_EXACT = 20_000                             # a path that still jumps about after so many steps is left there
 MAX_STEPS = {"full": 10**15, "position_only": 10**30}
-FLOW_FROM = {"full": 300, "position_only": 10}  # steps before which exact steps are the cheaper way
+FLOW_FROM = {"full": 100, "position_only": 10}  # steps before which exact steps are the cheaper way
+PER_DECADE = {"full": 20, "position_only": 40}  # rows of a trajectory
 MAP_ROWS = 64                                  # of a picture of the attention matrix: more are not readable
 LAW_SIZES = (16, 64, 256, 1024, 4096)          # position-only sizes beside the full runs, for the laws in D
 LAW_EPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
@@ -83,7 +84,7 @@ def follow(args, problem, eta, mode, target, resumed, save, progress):
     steps = args.steps or MAX_STEPS[mode]
     try:
         path = descend(problem, eta, max(steps - go_on.get("first_step", 0), 0), mode, rtol=args.rtol, callback=callback,
-                       flow=FLOW, flow_from=FLOW_FROM[mode], max_exact=MAX_EXACT, checkpoint=checkpoint,
+                       flow=FLOW, flow_from=FLOW_FROM[mode], per_decade=PER_DECADE[mode], max_exact=MAX_EXACT, checkpoint=checkpoint,
                        seed=args.seed, **go_on)
     except KeyboardInterrupt:
         if latest[0]:

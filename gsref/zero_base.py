@@ -19,7 +19,7 @@ from gsref.sparse_grid import arrangements, children, grouped_orbits, parents
 # nodes for m_r; each a digit better than the one before
 RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
 LEAST_FINE = 2
-MOST_GIVEN = 31                                # groups: above, the series around the mean group is the better one
+MOST_GIVEN = 19                                # groups: above, the series around the mean group is the better one
 BLOCK = 2**17                                  # doubles in the largest temporary: 1 MB
 SAFETY = 1.5                                   # empirical, see the tests of honest errors
 TRUST = 0.02                                   # a term may be small by chance, but not below this share of its parents
