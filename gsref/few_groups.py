@@ -45,7 +45,8 @@ def spaced_multisets(k, spacing, reach):
     for j in range(k - 1):
         run = np.where(same[:, j], run + 1, 1.0)
         repeats *= run
-    return x[index], w[index].prod(axis=1) * (math.factorial(k) / repeats)
+    weights = w[index].prod(axis=1) * (math.factorial(k) / repeats)
+    return x[index], weights / weights.sum()                               # constants exactly
 
 
 class FewGroups:
