@@ -284,7 +284,8 @@ class ExchangeableGrid:
                 count(missing, term.value)
         if len(terms) <= k:
             count(min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0), terms[-1].value)
-        return sum(term.value for term in terms), np.linalg.norm(causes, axis=0)
+        wide = 1 + 4 * self.law.b**2 * self.law.n          # beyond b^2 n = 1 the series in b is no series
+        return sum(term.value for term in terms), wide * np.linalg.norm(causes, axis=0)
 
 
 def _size(v, scale):

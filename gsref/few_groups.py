@@ -107,12 +107,14 @@ class FewOrthogonal:
         self.done, self.nodes, self.at = {}, 0, [2, 1, 1, 2] if law.D == 2 else [1, 1, -1, 2]
 
     def value(self, *at):
+        """Value (8,) at (i, j, s), or at (i, j, s, n_cosine) with that number of nodes for a cosine."""
         if at not in self.done:
             self.done[at] = self._value(*at)
         return self.done[at]
 
-    def _value(self, i, j, s):
-        k, n, (n_rho, n_rho_r, n_cosine) = self.k, self.law.n, DIRECTIONS[s]
+    def _value(self, i, j, s, n_cosine=None):
+        k, n, (n_rho, n_rho_r, least) = self.k, self.law.n, DIRECTIONS[s]
+        n_cosine = n_cosine or least
         m, weights = spaced_multisets(k, SPACING / FINER**i, math.sqrt(TAIL + 12))
         m_r, w_r = half_normal_rule(int(RELEVANT * MORE**j), self.layer)
         w_r = w_r / w_r.sum()
@@ -150,6 +152,9 @@ class FewOrthogonal:
             worst = int(np.argmax(sizes))
             spent = 2 * self.nodes > max_nodes or (worst == 3 and s + 1 == len(DIRECTIONS))
             if spent or SAFETY * sum(sizes) <= target or not np.isfinite(sizes).all():
+                n_cosine = DIRECTIONS[s][2]    # one node more for a cosine, lengths at their mean: not in the steps of s
+                errors.append(np.abs(self.value(u, u, 0, n_cosine + 1) - self.value(u, u, 0, n_cosine)))
+                sizes.append(_size(errors[-1], scale))
                 error = SAFETY * sum(error + 0.3 * size * scale for error, size in zip(errors, sizes))
                 return poor + rich(u, s), error
             self.at[worst] += 1

@@ -124,7 +124,8 @@ def reference(i):
         candidates.append(numbers(population(problem, order, rule="tensor", rtol=RTOL / 100, max_nodes=16 * BUDGET)))
 
     def size(pair):
-        worst = np.max(pair[1] / np.maximum(scale(problem, pair[0]), 1e-300))
+        with np.errstate(all="ignore"):
+            worst = np.max(pair[1] / scale(problem, pair[0]))
         return worst if np.isfinite(worst) else np.inf
     if min(map(size, candidates)) > 2e-5:
         candidates.append(numbers(population(problem, order, rule="rqmc", rtol=1e-8, max_nodes=16 * BUDGET,
