@@ -21,7 +21,7 @@ from gsref.few_groups import MOST_GROUPS, MOST_ORTHOGONAL, FewGroups, FewOrthogo
 from gsref.mean_token import QUANTITIES, Base, integrand
 from gsref.quadrature import angle_rule, chi_square_rule, half_normal_rule, normal_rule, normal_trapezoid
 from gsref.sparse_grid import orbits
-from gsref.zero_base import MOST_GIVEN, ZeroBase
+from gsref.zero_base import MOST_GIVEN, WIDEST, ZeroBase
 
 # nodes for m_r; each a digit better than the one before
 RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
@@ -120,7 +120,8 @@ class ExchangeableGrid:
 
     def __init__(self, law, layer, s_irr, lengths, base=None):
         self.law, self.layer, self.lengths = law, layer, lengths
-        self.base = base or ("few" if law.D - 1 <= MOST_GROUPS else "zero" if law.D - 1 <= MOST_GIVEN else "mean")
+        near = law.D - 1 <= MOST_GIVEN and s_irr <= WIDEST
+        self.base = base or ("few" if law.D - 1 <= MOST_GROUPS else "zero" if near else "mean")
         self.given = {"few": FewGroups, "zero": ZeroBase}.get(self.base, lambda *_: None)(law, layer, self.scale)
         self.pairs = FewOrthogonal(law, layer, self.scale) if law.D - 1 <= MOST_ORTHOGONAL else None
         self.budget = 2**20                    # evaluations that `given` and `pairs` may take

@@ -20,8 +20,9 @@ from gsref.sparse_grid import arrangements, children, grouped_orbits, parents
 RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
 LEAST_FINE = 2
 MOST_GIVEN = 19                                # groups: above, the series around the mean group is the better one
+WIDEST = 1.0                                   # s_irr: above, terms in the sum of all features alternate (see tests)
 BLOCK = 2**17                                  # doubles in the largest temporary: 1 MB
-SAFETY = 1.5                                   # empirical, see the tests of honest errors
+SAFETY = 2.5                                   # empirical, see the tests of honest errors
 TRUST = 0.02                                   # a term may be small by chance, but not below this share of its parents
 
 

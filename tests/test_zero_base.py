@@ -7,8 +7,9 @@ from gsref import OrderParameters, Problem
 from gsref.exchangeable import ExchangeableGrid
 from gsref.few_groups import FewGroups
 from gsref.population import reduced_law, velocity_scales
+from gsref.position_only import position_only
 from gsref.sparse_grid import parents
-from gsref.zero_base import ZeroBase
+from gsref.zero_base import WIDEST, ZeroBase
 from honest import PATHS
 
 
@@ -44,6 +45,28 @@ def test_error_is_honest(row):
     # planted: half the features' reach (a wrong law) is told apart
     wrong = zero(d, D, [values[0], 1.01 * values[1], *values[2:]])[0].estimate(1e-4, 4, 2**20)[0]
     assert np.any(np.abs(wrong - truth)[:7] > (error + rule + truth_error + truth_rule)[:7])
+
+
+@pytest.mark.derives("quad.9")
+@pytest.mark.parametrize("D, alpha", [(6, 0.5), (8, 0.5), (12, 0.35), (20, 0.25)])
+def test_error_is_honest_where_the_answer_is_exact(D, alpha):
+    """At a = b = 0 loss and velocities are known to 1e-13; s_irr is 0.5 to 0.9, and the terms in the sum are all."""
+    order = OrderParameters(alpha, 0, 0, 1.5, 1.5, -0.1)
+    exact = np.delete(position_only(D, alpha, order)[0], [2, 3, 7])
+    assert 0.5 < reduced_law(Problem(1, D), order)[2] < WIDEST
+    for target in (3e-4, 3e-5, 3e-6):
+        value, error, fine = zero(1, D, [alpha, 0, 0, 1.5, 1.5, -0.1])[0].estimate(target, 6, 2**19)
+        assert np.all(np.abs(np.delete(value, [2, 3, 7]) - exact) <= np.delete(error + fine, [2, 3, 7]))
+
+
+def test_beyond_its_range_the_error_would_not_be_honest():
+    """Why WIDEST: at s_irr 1.85 and D = 20 terms are small by chance."""
+    alpha = 0.8 * np.sqrt(8 / 20)
+    order = OrderParameters(alpha, 0, 0, 1.5, 1.5, -0.1)
+    exact, s_irr = position_only(20, alpha, order)[0], reduced_law(Problem(1, 20), order)[2]
+    value, error, fine = zero(1, 20, [alpha, 0, 0, 1.5, 1.5, -0.1])[0].estimate(3e-4, 3, 2**19)
+    off = np.abs(np.array(value) - exact) > error + fine
+    assert s_irr > WIDEST and np.any(np.delete(off, [2, 3, 7]))
 
 
 def test_sets_are_closed_and_cost_the_same_at_every_size():
