@@ -18,7 +18,7 @@ from gsref.problem import Problem
 
 
 LEAST_RTOL = 1e-12                             # LSODA warns and gives up a little below
-SPLITS_PER_DECADE = 1                          # the integrator starts anew once a decade: there a run can be split
+SPLITS_PER_DECADE = 2                          # the integrator starts anew twice a decade: there a run can be split
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def descend(problem, eta, n_steps, mode="full", start=OrderParameters(), rtol=1e
     `flow_from` on (while the path still turns, exact steps are the cheaper way); `Trajectory.switch` says where it began.
     `max_exact` ends the run at that step if the flow has not taken over by then (a path that oscillates never lets it).
 
-    `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and once a decade in the
+    `checkpoint(trajectory)` is called wherever the run may be split (after each exact step, and twice a decade in the
     flow) with a function that makes the rows so far a `Trajectory`.  To go on, pass `start`, `first_step` and `switch`
     of its last row: the rows that follow are those of the unbroken run, bit for bit.
     Raises TypeError or ValueError, naming the argument.  Source: derivations/05_long_times.md.
