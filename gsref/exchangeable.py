@@ -297,13 +297,15 @@ def _size(v, scale):
 def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes, base=None):
     """Value (8,), error (8,), nodes: parts of the grid are refined, each as its error demands, until `worst` <= rtol.
 
-    `worst(value, error)` is the relative error that counts; base: as `ExchangeableGrid`.  Where the terms do not fall the grid is out of its range:
-    it stops, and its error says so (if nothing is known: value 0, error `NOTHING_KNOWN`).
+    `worst(value, error)` is the relative error that counts; base: as `ExchangeableGrid`.  Where the
+    terms do not fall the grid is out of its range: it stops, and its error says so (if nothing is known: value 0, error
+    `NOTHING_KNOWN`).
     """
     grid = ExchangeableGrid(law, layer, s_irr, lengths, base)
     grid.budget = max_nodes // 2
     level = math.ceil(0.6 - 2 * math.log10(rtol)) if grid.given else 2
-    state = [level, min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7), level if grid.pairs else 1]    # level, fine, row
+    fine = min(max(1 + round(-0.75 * math.log10(rtol)), 2), 7)
+    state = [level, fine, level if grid.pairs else 1]                      # level, fine, row
     limits = (level + 6 if grid.given else len(RULES), len(RELEVANT) - 1,
               level + 6 if grid.pairs else len(ORTHOGONAL) - 1)
     history = []                               # (total, value, error)

@@ -76,7 +76,7 @@ def describe(problem, path, eta, mode="full", seed=0):
     for name, row in rows.items():
         low, high = extreme_multipliers(problem, OrderParameters.from_array(path.order[row]), eta, mode, seed=seed)
         ends = [f"{multiplier:.4g} +- {error:.1g} ({block})" for multiplier, block, error in (low, high)]
-        lines.append(f"{name:11s}step {int(path.step[row]):<12,d}multipliers from {ends[0]} to {ends[1]}")
+        lines.append(f"{name:11s}step {int(path.step[row]):<14,d} multipliers from {ends[0]} to {ends[1]}")
     found = growth(problem, thinned(path), eta, mode, seed=seed)
     if found.broken is not None:
         return [*lines, f"rounding breaks the symmetry of a float64 run at step {found.broken:,} or so"]
