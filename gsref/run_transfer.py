@@ -101,7 +101,8 @@ class Work:
             if not mine:
                 mine = unit.work(found, lambda text, share: self.line.show(
                     f"{unit.name}: {text}", (self.done + unit.cost * min(share, 1.0)) / self.total))
-                self.kept |= {f"{unit.name}/{key}": np.asarray(value) for key, value in mine.items()}
+                mine = {key: np.array(value, order="C") for key, value in mine.items()}     # sums depend on the layout, to the
+                self.kept |= {f"{unit.name}/{key}": value for key, value in mine.items()}   # last bit, and files keep only this
                 self.checkpoint.save(self.kept)
             else:
                 try:

@@ -63,6 +63,18 @@ def test_interrupted_run_resumes_bit_for_bit(tmp_path, monkeypatch):
         assert a.files == b.files
         for name in a.files:
             assert a[name].tobytes() == b[name].tobytes(), name
+    assert (tmp_path / "whole" / "report.json").read_bytes() == (tmp_path / "cut" / "report.json").read_bytes()
+
+
+def test_resumed_arrays_have_the_layout_that_the_first_run_had(tmp_path):
+    args = run_transfer.parser().parse_args(["--out", str(tmp_path)])
+    made = np.arange(24.0).reshape(2, 3, 4)
+    unit = run_transfer.Unit("unit", 1.0, lambda found, show: {"a": made.T, "b": made[:, ::2, 1], "c": 1.0}, lambda arrays: None)
+    first = run_transfer.Work(args, [unit]).results()["unit"]
+    args.resume = True
+    again = run_transfer.Work(args, [unit]).results()["unit"]
+    assert {key: value.strides for key, value in first.items()} == {key: value.strides for key, value in again.items()}
+    assert first["c"].shape == ()
 
 
 @pytest.mark.parametrize("change, text", [
