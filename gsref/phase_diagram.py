@@ -17,6 +17,7 @@ Source: derivations/10_stability.md.
 import math
 from concurrent.futures import as_completed
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import stdtrit
@@ -247,7 +248,8 @@ def run_jobs(function, jobs, executor, done, report):
     """{job: function(*job)} for all `jobs` (tuples of plain numbers) that `done` lacks, on any futures executor.
 
     `report(job, result)` is called in this process as each one arrives, in any order; `done` (a dict) is filled.  An
-    exception of a job, or an interruption here, cancels what has not begun and goes on up.
+    exception of a job, or an interruption here, cancels what has not begun and goes on up; what has begun still fills
+    `done` when it ends.
     """
     waiting = {executor.submit(function, *job): job for job in jobs if job not in done}
     try:
@@ -256,9 +258,15 @@ def run_jobs(function, jobs, executor, done, report):
             done[job] = future.result()
             report(job, done[job])
     finally:
-        for future in waiting:
-            future.cancel()
+        for future, job in waiting.items():
+            if job not in done and not future.cancel():
+                future.add_done_callback(partial(_keep, done, job))
     return done
+
+
+def _keep(done, job, future):
+    if not future.cancelled() and future.exception() is None:
+        done[job] = future.result()
 
 
 def rates(D, count, most=16.0):

@@ -81,8 +81,8 @@ class Store:
 
     def save(self, force=False):
         if force or time.monotonic() - self.saved > SAVE_EVERY:
-            text = to_json({"cells": [[job, found] for job, found in self.cells.items()],
-                            "edges": [[job, found] for job, found in self.edges.items()]})
+            text = to_json({"cells": [[job, found] for job, found in list(self.cells.items())],
+                            "edges": [[job, found] for job, found in list(self.edges.items())]})
             self.checkpoint.save({"results": np.array(text)})
             self.saved = time.monotonic()
 
@@ -130,10 +130,15 @@ def compute(args, modes, executor, store):
         progress.show(f"{len(store.cells)} of {len(jobs)} cells, {len(store.edges)} boundary points", share)
     try:
         with nullcontext(pool) if executor else pool:
-            run_jobs(cell, jobs, pool, store.cells, report)
-            cells = [store.cells[job] for job in jobs]
-            edges = edges_of(args, cells)
-            run_jobs(bisect, edges, pool, store.edges, report)
+            try:
+                run_jobs(cell, jobs, pool, store.cells, report)
+                cells = [store.cells[job] for job in jobs]
+                edges = edges_of(args, cells)
+                run_jobs(bisect, edges, pool, store.edges, report)
+            except KeyboardInterrupt:
+                if not executor:
+                    sys.stderr.write("\ninterrupted: waiting for the cells that have begun\n")
+                raise
     except KeyboardInterrupt:
         store.save(force=True)
         raise
