@@ -153,7 +153,7 @@ def attention_maps(run, laws):
             image = ax.imshow(mean, vmin=0, vmax=1, cmap="cividis")
             step = int(run.trajectory.step[row])
             ax.set(title=f"{name}: t = {step:,}", xlabel="query j",
-                   xticks=_ticks(run.problem.D), yticks=_ticks(run.problem.D))
+                   xticks=group_ticks(run.problem.D), yticks=group_ticks(run.problem.D))
             data["maps"].append({"stage": name, "step": step, "mean_attention": mean})
         axes[0].set_ylabel("key i")
         picture.colorbar(image, ax=list(axes), label="mean attention $S_{ij}$", shrink=0.9)
@@ -207,8 +207,9 @@ def times_to_loss(runs, eps):
     return picture, data
 
 
-def _ticks(D):
-    return np.unique(np.linspace(0, D - 1, min(D, 5)).round().astype(int))
+def group_ticks(D):
+    """Every group, or every second, third ..., so that there are six at most."""
+    return np.arange(0, D, -(-D // 6))
 
 
 def _title(runs):

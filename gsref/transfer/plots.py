@@ -4,7 +4,7 @@ from itertools import cycle
 
 import numpy as np
 
-from gsref.plots import MARKERS, PALETTE, figure, style
+from gsref.plots import MARKERS, PALETTE, figure, group_ticks, style
 from gsref.transfer.claims import SIZES, STATISTICS, check_bound, claimed_bound, eps_exponents, sampled_exponents
 from gsref.transfer.experiments import FIRST
 
@@ -227,7 +227,8 @@ def patches(learned, transferred, pairs):
         left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.93))
         image = middle.imshow(learned.map, vmin=0, vmax=1, cmap="cividis")
         middle.grid(False)
-        middle.set(xlabel="query j", ylabel="key i", title="mean attention at the end")
+        middle.set(xlabel="query j", ylabel="key i", title="mean attention at the end", xticks=group_ticks(D),
+                   yticks=group_ticks(D))
         picture.colorbar(image, ax=middle, shrink=0.7, label="attention")
         for measured in transferred.values():
             drawn = _band(right, measured, "last")
