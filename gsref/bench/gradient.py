@@ -130,6 +130,14 @@ def geometric_mean(values):
     return float(np.exp(np.mean(np.log(values)))) if values else None
 
 
+def means_line(means):
+    """The geometric means in words; what has no value (no such peer here) is left out."""
+    words = {"to best": "best peer", "to autograd": "autograd", "one thread": "one thread", "two threads": "two threads",
+             "floor": "products and exp alone"}
+    return "time over our best, geometric means: " + ", ".join(
+        f"{words[key]} {value:.2f}" for key, value in means.items() if value is not None)
+
+
 def main(argv):
     parser = Parser(prog="python -m gsref.bench gradient", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two shapes, fewer samples: a look")
@@ -168,7 +176,7 @@ def main(argv):
     means = {key: geometric_mean([ratio[key] for ratio in compared])
              for key in ("to best", "to autograd", "one thread", "two threads", "floor")}
     memory = streamed_memory(20000 if args.quick else 10 ** 6)
-    print(f"\ngeometric means: {means}; peak memory of a stream grows by {memory:.1f} MiB")
+    print(f"\n{means_line(means)}; peak memory of a stream grows by {memory:.1f} MiB")
     if args.json:
         write_text(args.json, to_json({"versions": versions(), "found": found, "dgemm": dgemm, "exp": exp, "rows": rows,
                                        "ratios": compared, "means": means, "stream MiB": memory,

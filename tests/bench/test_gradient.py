@@ -33,3 +33,5 @@ def test_ratios_take_the_best_of_each_side():
     [found] = gradient.ratios([{"shape": (1, 2, 3), "medians": alone, "floor": 0.5}])
     assert found["to best"] is None and gradient.geometric_mean([None]) is None
     assert gradient.geometric_mean([1.0, None, 4.0]) == pytest.approx(2.0)
+    assert gradient.means_line({"to best": None, "one thread": 1.18174, "floor": 0.3469}) == (
+        "time over our best, geometric means: one thread 1.18, products and exp alone 0.35")

@@ -10,6 +10,8 @@ from gsref.bench.__main__ import main
 def test_names_are_dispatched(capsys):
     assert main(["nothing"]) == 2 and "expected one of gradient, population" in capsys.readouterr().err
     assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")] == ["gradient", "population"]
 
 
 def test_point_prints_all_rules_side_by_side(capsys):
