@@ -22,7 +22,8 @@ STATUS = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 
 def parser():
-    top = Parser(prog="python -m gsref.oracle", description="Check another implementation of the model and its gradient.")
+    top = Parser(prog="python -m gsref.oracle", description="Check another implementation of the model and its gradient. "
+                 "Exit status: 0 pass, 1 fail, 2 usage, 3 inconclusive.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
     def command(name, body, text):
@@ -38,7 +39,7 @@ def parser():
         sub.add_argument("--seed", type=integer_option(0), default=0, metavar="N", help="another draw of the same set")
 
     def dtype(sub):
-        sub.add_argument("--dtype", choices=tuple(PRECISIONS), default="float64", help="the working precision")
+        sub.add_argument("--dtype", choices=tuple(PRECISIONS), default="float64", help="the working precision (default float64)")
 
     def files(sub):
         sub.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
