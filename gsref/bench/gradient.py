@@ -153,8 +153,8 @@ def main(argv):
     dgemm, exp = rates()
     found, rows = measure(SHAPES[::4] if args.quick else SHAPES, args.repeats)
     compared = ratios(rows)
-    print("installed:", ", ".join(name for name, there in found.items() if there))
-    print("not found:", ", ".join(name for name, there in found.items() if not there) or "none")
+    print("installed:", "; ".join(name for name, there in found.items() if there))
+    print("not found:", "; ".join(name for name, there in found.items() if not there) or "none")
     if not SINGLE_BLAS.libraries():
         print("threadpoolctl not found: BLAS keeps its own threads, which compete with those over chunks (extra fast)")
     print(f"one thread reaches {dgemm / 1e9:.0f} Gflop/s in dgemm and {exp / 1e9:.2f} G exp/s\n")
