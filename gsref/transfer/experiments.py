@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gsref.arguments import choice, real_array
+from gsref.arguments import choice, instance, real, real_array
 from gsref.model import forward
 from gsref.problem import positions
 from gsref.scaling import crossings
 from gsref.transfer import baselines
 from gsref.transfer.rates import attention_errors, linear_error, relevant_attention, wrong_share
-from gsref.transfer.sgd import default_step, train_attention
-from gsref.transfer.task import DownstreamTask
+from gsref.transfer.sgd import default_step, integers, rising, train_attention
+from gsref.transfer.task import DownstreamTask, Patterned
 
 METHODS = ("pretrained", "logistic_sgd", "from_zero", "max_likelihood")
 FIRST = 8                                      # the first number of samples that is looked at
@@ -170,8 +170,14 @@ def measure(method, task, pretrained, seeds, at, start="zero", multiple=1.0, cal
     `pretrained` has v and W (method "pretrained" only, as are the next two); `start` says whether v starts from "zero"
     or "pretrained"; `multiple` is the step size in units of `default_step`.  `callback(n)` reports progress of SGD.
     The step sizes of the other methods are those of `baselines`, best by the mistakes made in all.
+    Raises TypeError or ValueError, naming the argument; also for fewer than two `seeds`, which have no scatter.
     """
-    d, D, at = task.d, task.D, np.asarray(at)
+    choice("method", method, METHODS), choice("start", start, ("zero", "pretrained"))
+    d, D = instance("task", task, Patterned).d, task.D
+    multiple = real("multiple", multiple, 0.0, open_least=True)
+    seeds, at = integers("seeds", seeds, 0, fewest=2), rising("at", at)
+    if method == "pretrained" and not (hasattr(pretrained, "v") and hasattr(pretrained, "W")):
+        raise TypeError(f"pretrained: got {type(pretrained).__name__}, expected something with v and W")
     rng = np.random.default_rng([seeds[0], METHODS.index(method)])
     if method == "max_likelihood":
         return _likelihood(task, seeds, at, rng)

@@ -124,6 +124,7 @@ def train_attention(task, v, W, eta, seeds, at, callback=None):
     """
     d, D = task.d, task.D
     v, W = real_array("v", v, (d + D,)), real_array("W", W, (d + D, d + D))
+    seeds = integers("seeds", seeds, 0)
     P = positions(D)
     root = np.sqrt((D + 1) / 2)
     blocks = [np.repeat(block[None], len(seeds), axis=0) for block in rotated(v, W, P)]
@@ -136,17 +137,35 @@ def train_linear(task, eta, seeds, at, callback=None):
 
     w (B, D, d).  Arguments and errors as in `train_attention`.
     """
+    seeds = integers("seeds", seeds, 0)
     blocks = [np.zeros((len(seeds), task.D * task.d))]
     return _train(task, blocks, lambda X, y, eta: linear_step(blocks, X, y, eta), eta, seeds, at,
                   lambda: (blocks[0].reshape(-1, task.D, task.d).copy(),), callback)
 
 
+def integers(name, values, least, fewest=1):
+    """`values` as a list of at least `fewest` integers >= least.  TypeError or ValueError, naming the argument."""
+    if np.ndim(values) != 1:
+        raise TypeError(f"{name}: got {values!r}, expected a sequence of integers >= {least}")
+    values = [integer(name, value, least) for value in values]
+    if len(values) < fewest:
+        raise ValueError(f"{name}: got {len(values)} of them, expected at least {fewest}")
+    return values
+
+
+def rising(name, values):
+    """`values` as an array of rising integers >= 1, at least one.  TypeError or ValueError, naming the argument."""
+    values = np.array(integers(name, values, 1))
+    if (np.diff(values) <= 0).any():
+        raise ValueError(f"{name}: got {values.tolist()}, expected rising numbers of samples, at least one")
+    return values
+
+
 def _train(task, blocks, step, eta, seeds, at, state, callback):
-    seeds = [integer("seeds", seed, 0) for seed in seeds]
-    at = np.array([integer("at", n) for n in at])
-    if len(at) == 0 or (np.diff(at) <= 0).any():
-        raise ValueError(f"at: got {at.tolist()}, expected rising numbers of samples, at least one")
-    eta = real_array("eta", np.broadcast_to(eta, (len(seeds),)), (len(seeds),))
+    at = rising("at", at)
+    if np.ndim(eta) == 0:
+        eta = [eta] * len(seeds)
+    eta = real_array("eta", eta, (len(seeds),))
     if (eta <= 0).any():
         raise ValueError(f"eta: got {eta.min():g}, expected step sizes > 0")
     distinct = sorted(set(seeds))
