@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import expit, gammaln, ive, logsumexp
 
 from gsref.arguments import choice, instance, integer, labels as labels_of, real_array
+from gsref.metalearner.population import Order
 from gsref.metalearner.problem import MetaProblem
 
 FLIPS_MOST = 14                                # of so many examples all 2^M flips are summed
@@ -150,7 +151,8 @@ def optimal_accuracy(problem, M, T, rng, order, n=500):
     Given context and query a rule that answers `a` is right with probability expit(a log odds): T contexts with a query
     each, and no label of a query is drawn.  Raises TypeError or ValueError.
     """
-    M, T, W = integer("M", M), integer("T", T, 2), order.to_matrix(instance("problem", problem, MetaProblem))
+    M, T = integer("M", M), integer("T", T, 2)
+    W = instance("order", order, Order).to_matrix(instance("problem", problem, MetaProblem))
     best, gain, off = np.empty((3, T))
     for i, mu in enumerate(problem.sample_means(T, rng)):
         X, shown = (array[0] for array in problem.sample_context(mu[None], M, rng))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from gsref.arguments import integer, real
+from gsref.arguments import instance, integer, real
 from gsref.metalearner.population import Order, population
+from gsref.metalearner.problem import MetaProblem, context_length
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Limit:
 
 def second_moment(problem, N):
     """E[A^2] = R^2 (E[s^2] R^2 + 1/N) + E[s^2] R^2 + k/N: four times the curvature of the loss in p at p = 0."""
+    N = context_length("N", N, instance("problem", problem, MetaProblem).label_noise)
     s, weight = problem.shrinkage_law(N)
     s2, R2 = float(weight @ s ** 2), problem.R ** 2
     return R2 * (s2 * R2 + 1.0 / N) + s2 * R2 + problem.k / N

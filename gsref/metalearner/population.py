@@ -150,6 +150,7 @@ def population(problem, order, N, rule="contour"):
     `rule`: "contour" (any d, k) or "radial" (an independent product rule over the radial variables).
     N may be any positive number when no label is flipped.  Raises TypeError or ValueError.
     """
+    instance("order", order, Order)
     instance("problem", problem, MetaProblem)
     p, q, N = real("p", order.p), real("q", order.q), context_length("N", N, problem.label_noise)
     if choice("rule", rule, ("contour", "radial")) == "radial":
@@ -173,6 +174,7 @@ def error_rate(problem, order, M, rule="contour"):
     P(t < 0) = (1/(2 pi i)) int K(z)/z dz, Re z > 0; 1/2 at W = 0.  Only the ratio of p and q matters.
     M may be any positive number when no label is flipped.  Raises TypeError or ValueError.
     """
+    instance("order", order, Order)
     instance("problem", problem, MetaProblem)
     p, q, M = real("p", order.p), real("q", order.q), context_length("M", M, problem.label_noise)
     size = max(abs(p), abs(q if problem.d > problem.k else 0.0))
