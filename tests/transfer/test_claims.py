@@ -145,6 +145,12 @@ def test_verdict_on_an_upper_bound(values, error, verdict):
     assert at_most_verdict(Exponents(values, values, np.full(len(values), error)), 1.0) == verdict
 
 
+@pytest.mark.parametrize("error", [0.34, 5.0, np.nan, np.inf])
+def test_exponents_that_are_not_known_decide_nothing(error):
+    values = np.array([0.9, 0.8])
+    assert at_most_verdict(Exponents(values, values, np.full(2, error)), 1.0) == "undecided"
+
+
 def test_errors_of_exponents_add_in_squares():
     found = sampled_exponents([1, 2, 4], [10, 20, 40], [1, 2, 4])
     np.testing.assert_allclose(found.value, 1)
