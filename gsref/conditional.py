@@ -21,6 +21,9 @@ from gsref.quadrature import (chi_square_rule, cosine_rule, half_normal_rule, no
 
 BLOCK = 2**17                                 # doubles in the largest temporary: 1 MB
 REPLICATES = 16
+SAMPLED = 2**21                               # doubles in the Gram matrices of the points that are drawn at once: 16 MB
+DENSE = 128                                   # groups beyond which a point costs more than its nodes say: D^2 exponentials
+MOST_SAMPLED = 1024                           # groups: beyond, the D x D matrices of a single look take minutes
 
 
 class Columns(NamedTuple):
@@ -227,14 +230,18 @@ def rqmc(law, layer, met, max_nodes, seed, control=None):
     approximations = [control and surrogate(law, *rule, control[0]) for rule in rules]
     sums, use = np.zeros((REPLICATES, 2, 8)), None
 
+    at_once = 2 ** max(0, (SAMPLED // law.D**2).bit_length() - 1)          # a power of 2, as Sobol blocks are
+
     def block(replicate):
-        points = sampled_points(law.n + 1, law.D, first, count, REPLICATES * seed + replicate)
         h, g = np.zeros(8), np.zeros(8)
-        for i in _blocks(law.D, 2 * count, Q):
-            part = [array[i] for array in points]
-            h += conditional_sums(law, *rules[replicate], *part).sum(axis=0)
-            if control:
-                g += approximations[replicate](part[0].sum(axis=1)).sum(axis=0)
+        for start in range(first, first + count, at_once):
+            n = min(at_once, first + count - start)
+            points = sampled_points(law.n + 1, law.D, start, n, REPLICATES * seed + replicate)
+            for i in _blocks(law.D, 2 * n, Q):
+                part = [array[i] for array in points]
+                h += conditional_sums(law, *rules[replicate], *part).sum(axis=0)
+                if control:
+                    g += approximations[replicate](part[0].sum(axis=1)).sum(axis=0)
         return h / 2, h / 2 - g / 2
 
     while True:
@@ -248,7 +255,7 @@ def rqmc(law, layer, met, max_nodes, seed, control=None):
         means = sums[:, use, np.arange(8)] / first
         value = means.mean(axis=0) + offset
         error = bound * means.std(axis=0, ddof=1) + 1e-8 * np.abs(value)
-        if (first >= 64 and met(value, error)) or cost * 3 > max_nodes:
+        if (first >= 64 and met(value, error)) or 3 * cost * max(1.0, law.D / DENSE)**2 > max_nodes:
             return value, error, cost
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gsref.arguments import choice, instance, integer, real
-from gsref.conditional import reduced_sample, rqmc, tensor
+from gsref.conditional import MOST_SAMPLED, reduced_sample, rqmc, tensor
 from gsref.exchangeable import ExchangeableGrid, sparse_grid
 from gsref.mean_token import Law
 from gsref.order import OrderParameters, check_fits, rest_scores
@@ -72,7 +72,8 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
 
     mode: "full", or "position_only" (W11 stays as it is: velocities of a and b are zero, and a = b = 0 is required).
     rule: "one_dimensional" (position-only mode, or D = 1: closed forms),
-    "sparse_grid" (full mode, D >= 2), "tensor" (full mode at D = 2, or D = 3 with d <= 2), "rqmc" (full mode, D >= 2),
+    "sparse_grid" (full mode, D >= 2), "tensor" (full mode at D = 2, or D = 3 with d <= 2), "rqmc" (full mode, D from 2 to
+    1024),
     or "auto": the cheapest whose own error estimate meets rtol, tried in this order; if none does, the value with the
     smallest error.
     rtol: asked of the loss relative to itself, and of the velocities relative to the largest of them, each divided by
@@ -93,7 +94,8 @@ def population(problem, order, mode="full", rule="auto", rtol=1e-4, max_nodes=2*
         raise ValueError(f"order: got a = {order.a!r}, b = {order.b!r}, expected 0 in position-only mode")
     flat = mode == "position_only" or problem.D == 1
     small = problem.D == 2 or (problem.D == 3 and problem.d <= 2)
-    allowed = ("one_dimensional",) if flat else ("sparse_grid", "tensor", "rqmc") if small else ("sparse_grid", "rqmc")
+    sampled = ("rqmc",) if problem.D <= MOST_SAMPLED else ()
+    allowed = ("one_dimensional",) if flat else ("sparse_grid", *(("tensor",) if small else ()), *sampled)
     if rule != "auto" and rule not in allowed:
         raise ValueError(f"rule: got {rule!r}, expected one of auto, {', '.join(allowed)}"
                          f" at mode={mode}, d={problem.d}, D={problem.D}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import erfc
 
-from gsref import OrderParameters, Problem
+from gsref import OrderParameters, Problem, conditional
 from gsref.conditional import conditional_sums, orbit_sums, reduced_sample, rqmc, sampled_points, surrogate, tensor_points
 from gsref.exchangeable import ExchangeableGrid
 from gsref.mean_token import Base, integrand
@@ -51,6 +51,14 @@ def test_control_lowers_the_error_and_does_not_move_the_value():
     wrong = control[0], control[1] * (1 + 1e-2)                            # planted: a wrong expectation is noticed
     moved, error, _ = rqmc(law, layer, never, 2**18, 4, wrong)
     assert abs(moved[0] - plain[0]) > plain_error[0] + error[0]
+
+
+def test_points_drawn_in_pieces_are_the_same_points(monkeypatch):
+    law, layer, _ = reduced_law(Problem(3, 16), OrderParameters(0.3, -0.06, 0.01, 0.9, 0.9, -0.06))
+    whole = rqmc(law, layer, lambda *_: False, 2**17, 3)
+    monkeypatch.setattr(conditional, "SAMPLED", 5 * 16**2)                 # four at once, of blocks of 16 and more
+    for one, other in zip(rqmc(law, layer, lambda *_: False, 2**17, 3), whole):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-14)
 
 
 def test_surrogate_is_close_to_the_groups_it_replaces():

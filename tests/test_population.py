@@ -174,6 +174,14 @@ def test_budget_is_kept_and_the_error_says_so():
     assert not found.converged and found.n_nodes <= 2**17 and found.loss_error > 1e-9 * found.loss
 
 
+def test_many_groups_out_of_range_cost_no_minutes_and_no_gigabytes():
+    point = OrderParameters(3.0, 30.0, 5.0, 1.0, 0.0, 0.0)                 # far beyond what the sparse grid is good for
+    found = population(Problem(4, 10**5), point)
+    assert found.rule == "sparse_grid" and not found.converged and found.loss_error > found.loss
+    with pytest.raises(ValueError, match="rule: got 'rqmc', expected one of auto, sparse_grid at mode=full, d=4, D=1025"):
+        population(Problem(4, 1025), point, rule="rqmc")
+
+
 def test_same_arguments_same_bits():
     point = Problem(3, 4), OrderParameters(0.5, -0.1, 0.02, 0.3, 0.2, -0.1)
     assert population(*point, rtol=1e-2) == population(*point, rtol=1e-2)
