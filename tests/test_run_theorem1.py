@@ -169,9 +169,10 @@ def test_resume_without_a_checkpoint_says_so(tmp_path, capsys):
     ["--D", "4", "--eta", "1e60", "--eps", "0.5"],               # an absurd rate
     ["--D", "4,8,16", "--eta", "1e5", "--eps", "0.5"],           # leaks of 0 to rounding
     ["--D", "4", "--eps", "1e-9"],                               # steps beyond 64-bit integers
-    ["--D", "2", "--d", "1", "--sigma", "1e-3", "--eps", "0.5"],
-    ["--D", "2", "--d", "1", "--sigma", "1e-30", "--steps", "5"],
-    ["--D", "4", "--rtol", "1e-300", "--eps", "0.2"],            # below what the integrator can do
+    pytest.param(["--D", "2", "--d", "1", "--sigma", "1e-3", "--eps", "0.5"], marks=pytest.mark.slow),
+    pytest.param(["--D", "2", "--d", "1", "--sigma", "1e-30", "--steps", "5"], marks=pytest.mark.slow),
+    # below what the integrator can do
+    pytest.param(["--D", "4", "--rtol", "1e-300", "--eps", "0.2"], marks=pytest.mark.slow),
 ])
 def test_extreme_runs_end_with_a_report(tmp_path, options):
     assert run_theorem1.main(["--mode", "position_only", *options, "--out", str(tmp_path)]) == 0

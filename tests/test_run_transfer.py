@@ -127,6 +127,7 @@ def test_a_model_from_a_file_is_used(tmp_path, capsys):
     assert row[1] == pytest.approx(1 / 3) and "file " in capsys.readouterr().out
 
 
+@pytest.mark.slow                                # the reader and the pair of classes have plain tests of their own
 def test_cifar_images_of_a_folder_are_used(tmp_path):
     folder = tmp_path / "cifar"
     folder.mkdir()
