@@ -18,13 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gsref.few_groups import MOST_GROUPS, MOST_ORTHOGONAL, FewGroups, FewOrthogonal
-from gsref.mean_token import QUANTITIES, Base, integrand
+from gsref.mean_token import QUANTITIES, Base, integrand, size_of
 from gsref.quadrature import angle_rule, chi_square_rule, half_normal_rule, normal_rule, normal_trapezoid
 from gsref.sparse_grid import orbits
-from gsref.zero_base import MOST_GIVEN, WIDEST, ZeroBase
+from gsref.zero_base import MOST_GIVEN, RELEVANT, WIDEST, ZeroBase
 
-# nodes for m_r; each a digit better than the one before
-RELEVANT = (6, 9, 12, 18, 26, 36, 48, 64, 90)
 # nodes for y, their reach, and nodes for a group of the rest as a query.  They define H_q: differences in q and sums
 # over q make sense only with the same ones throughout; y needs accuracy, the queries only a quick decrease of terms
 REST = ((11, 4.0, 5), (13, 4.5, 7), (15, 5.0, 7), (19, 5.5, 7), (21, 5.5, 7), (25, 6.0, 9), (31, 6.8, 11),
@@ -227,11 +225,11 @@ class ExchangeableGrid:
         terms = [self.feature_term(l, j, fine) for l, j in enumerate(used)]
         value = sum(term.value for term in terms)
         scale = self.scale(value)
-        sizes = [_size(term.value, scale) for term in terms]
+        sizes = [size_of(term.value, scale) for term in terms]
         error = 0.3 * np.abs(terms[0].value - self.feature_term(0, fine - 1, fine).value)
         error = error + 0.3 * np.abs(terms[0].value - self._coarser_y(fine).value)
         error = error + sum(term.rounding for term in terms)
-        off = {j: _size(self.feature_term(1, j, fine).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
+        off = {j: size_of(self.feature_term(1, j, fine).value - terms[1].value, scale) for j in {*used[2:], used[1] - 1}}
         off[used[1]] = 0.2 * off[used[1] - 1]
         for j, size in zip(used[1:], sizes[1:]):
             error = error + min(1.0, off[j] / max(sizes[1], 1e-300)) * size * scale
@@ -269,11 +267,11 @@ class ExchangeableGrid:
             return found
         k, scale = self.law.D - 1, self.scale(value)
         terms = [self.orthogonal_term(o, row) for o in range(min(len(ORTHOGONAL[row]), k + 1))]
-        sizes = [_size(term.value, scale) for term in terms]
+        sizes = [size_of(term.value, scale) for term in terms]
         causes = [sum(term.rounding for term in terms)]                    # independent: they add up as squares
 
         def count(share, values):
-            causes.append(share * (np.abs(values) + 0.3 * _size(values, scale) * scale))
+            causes.append(share * (np.abs(values) + 0.3 * size_of(values, scale) * scale))
         for o, term in enumerate(terms):
             known = o < len(ORTHOGONAL[row - 1])           # a term that is new in this row is taken to be good to 15 %
             before = self.orthogonal_term(o, row - 1).value if known else 0.0
@@ -287,11 +285,6 @@ class ExchangeableGrid:
             count(min(max(sizes[-1] / max(sizes[-2], 1e-300), 0.1), 1.0), terms[-1].value)
         wide = 1 + 4 * self.law.b**2 * self.law.n          # beyond b^2 n = 1 the series in b is no series
         return sum(term.value for term in terms), wide * np.linalg.norm(causes, axis=0)
-
-
-def _size(v, scale):
-    """The largest of loss and velocities in their units; the leak is not judged."""
-    return float(np.max(np.abs(v[:7]) / scale[:7]))
 
 
 def sparse_grid(law, layer, s_irr, lengths, worst, rtol, max_nodes, base=None):

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from gsref.conditional import conditional_sums, orbit_sums
+from gsref.mean_token import size_of
 from gsref.quadrature import angle_rule, chi_square_rule, half_normal_rule
 
 MOST_GROUPS, MOST_ORTHOGONAL = 4, 2
@@ -84,7 +85,7 @@ class FewGroups:
             value = self.value(i, j, far)
             scale = self.scale(value)
             errors = [np.abs(value - self.value(i - 1, j, near)), np.abs(value - self.value(i, j - 1, far))]
-            sizes = [_size(error, scale) for error in errors]
+            sizes = [size_of(error, scale) for error in errors]
             self.at = i, j
             finer = sizes[0] >= sizes[1]
             growth = FINER**self.k if finer else MORE
@@ -148,13 +149,13 @@ class FewOrthogonal:
             poor = self.value(i, j, 0)
             errors = [np.abs(poor - self.value(i - 1, j, 0)), np.abs(poor - self.value(i, j - 1, 0)),
                       np.abs(rich(u, s) - rich(u - 1, s)), np.abs(rich(u, s) - rich(u, s - 1))]
-            sizes = [_size(error, scale) for error in errors]
+            sizes = [size_of(error, scale) for error in errors]
             worst = int(np.argmax(sizes))
             spent = 2 * self.nodes > max_nodes or (worst == 3 and s + 1 == len(DIRECTIONS))
             if spent or SAFETY * sum(sizes) <= target or not np.isfinite(sizes).all():
                 n_cosine = DIRECTIONS[s][2]    # one node more for a cosine, lengths at their mean: not in the steps of s
                 errors.append(np.abs(self.value(u, u, 0, n_cosine + 1) - self.value(u, u, 0, n_cosine)))
-                sizes.append(_size(errors[-1], scale))
+                sizes.append(size_of(errors[-1], scale))
                 error = SAFETY * sum(error + 0.3 * size * scale for error, size in zip(errors, sizes))
                 return poor + rich(u, s), error
             self.at[worst] += 1
@@ -164,8 +165,3 @@ def _product(rules):
     """Tensor product of rules: nodes (N, number of rules), weights (N,)."""
     nodes = np.stack(np.meshgrid(*(x for x, _ in rules), indexing="ij"), axis=-1).reshape(-1, len(rules))
     return nodes, np.prod(np.meshgrid(*(w for _, w in rules), indexing="ij"), axis=0).ravel()
-
-
-def _size(v, scale):
-    """The largest of loss and velocities in their units; the leak is not judged."""
-    return float(np.max(np.abs(v[:7]) / scale[:7]))

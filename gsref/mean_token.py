@@ -46,6 +46,11 @@ class Base(NamedTuple):
     t_weights: np.ndarray
 
 
+def size_of(v, scale):
+    """The largest of loss and velocities v (8,) in their units `scale` (8,); the leak is not judged."""
+    return float(np.max(np.abs(v[:7]) / scale[:7]))
+
+
 def _given_key(law, i, x, rho, cosines):
     """(score, K) of the key with index i (0: relevant) for every query: score (J, N), K = E w_i . w_j under its weight.
 

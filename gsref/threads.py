@@ -75,6 +75,7 @@ SINGLE_BLAS = _SingleBlas()
 
 def run(work, arguments):
     """Call `work` with each of the `arguments`, each in a thread, the first in this one; raise the first exception."""
+    # threading.Thread takes 80 us to start and join one (it waits for its start), a bare thread and a lock 40 us
     errors, done = [], []
 
     def guarded(argument, lock):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gsref.conditional import orbit_sums
+from gsref.mean_token import size_of
 from gsref.quadrature import half_normal_rule, normal_rule
 from gsref.sparse_grid import arrangements, children, grouped_orbits, parents
 
@@ -131,7 +132,7 @@ class ZeroBase:
 
 
 def _size(v, scale):
-    """The largest of loss and velocities in their units; the leak is not judged."""
+    """`size_of`, infinite where far out of range it is no number."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        size = float(np.max(np.abs(v[:7]) / scale[:7]))
+        size = size_of(v, scale)
     return size if math.isfinite(size) else math.inf

@@ -1,5 +1,7 @@
 """Verdicts on made-up results whose laws are known; samples needed and their errors."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -202,3 +204,12 @@ def test_where_the_value_vector_starts_matters():
     model = Pretrained(np.array([0.6, 0.8, 0, 0, 0]), np.zeros((5, 5)), "", {})
     zero, warm = (measure("pretrained", task, model, [4, 5], [8], start=start) for start in ("zero", "pretrained"))
     assert zero.mistakes[:, 0].min() >= 1 and warm.last.mean() < zero.last.mean()
+
+
+def test_the_errors_of_a_quotient_add_in_relative_squares():
+    cell = Cell(4, 4)
+    methods = {name: SimpleNamespace(needed=lambda eps, which, n=n: n)
+               for name, n in (("logistic_sgd", (400.0, 40.0)), ("pretrained", (100.0, 5.0)))}
+    cells, gain, error = gains(Results({cell: methods}, cell, (0.1,)), "logistic_sgd", "online")
+    assert cells == [cell] and gain == [4.0]
+    assert error[0] == pytest.approx(4.0 * np.hypot(0.1, 0.05), rel=1e-12)
