@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gsref.oracle.mutants import Fault, in_step_of
-from gsref.oracle.plain import Arithmetic
+from gsref.oracle.plain import Arithmetic, LogisticLoss
 from gsref.oracle.precision import PRECISIONS
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(LogisticLoss):
     """A right candidate (W, X, Y, x, y) -> (loss, dW); `queries_first`: muhat (W x) instead of (muhat W) x."""
 
-    arithmetic: Arithmetic = Arithmetic()
     queries_first: bool = False
 
     def __call__(self, W, X, Y, x, y):
@@ -25,7 +24,7 @@ class Plain:
         with np.errstate(all="ignore"):                    # overflow is what some of the known-wrong candidates are about
             muhat = self.context_mean(X, Y)
             t = self.margins(W, muhat, x, y)
-            return float(self.mean(self.losses(t))), self.gradient(self.coefficient(y, t), muhat, x)
+            return float(self.mean(self.losses(t))), self.gradient(self.coefficient(y, t, len(t)), muhat, x)
 
     def context_mean(self, X, Y):
         ar = self.arithmetic
@@ -35,19 +34,6 @@ class Plain:
         ar = self.arithmetic
         left, right = (muhat, ar.matmul(x, W.T)) if self.queries_first else (ar.matmul(muhat, W), x)
         return y * ar.matmul(left[:, None, :], right[:, :, None])[:, 0, 0]
-
-    def losses(self, t):
-        return self.arithmetic.softplus(t)
-
-    def mean(self, losses):
-        return self.arithmetic.round(self.arithmetic.sum(losses, axis=0) / len(losses))
-
-    def loss_factor(self, t):
-        return self.arithmetic.factor(t)
-
-    def coefficient(self, y, t):
-        """-y s(-t) / B."""
-        return self.arithmetic.round(-y * self.loss_factor(t) / len(t))
 
     def gradient(self, c, muhat, x):
         ar = self.arithmetic
@@ -128,7 +114,7 @@ FAULTS = (
     before("query-labels-missing", "the label of the query is missing everywhere (all taken as +1)",
            lambda W, X, Y, x, y: (W, X, Y, x, np.ones_like(y))),
     step("label-missing-in-dW", "the label of the query is missing from dW",
-         coefficient=lambda self, y, t: Plain.coefficient(self, np.ones_like(y), t)),
+         coefficient=lambda self, y, t, n: Plain.coefficient(self, np.ones_like(y), t, n)),
     step("label-missing-in-t", "the label of the query is missing from the margin",
          margins=lambda self, W, muhat, x, y: y * Plain.margins(self, W, muhat, x, y)),
     before("labels-01", "query labels 0/1 in a formula for -1/+1", lambda W, X, Y, x, y: (W, X, Y, x, (y + 1) / 2)),
@@ -151,9 +137,9 @@ FAULTS = (
     step("query-for-mean", "dW takes the query on both sides instead of the context mean",
          gradient=lambda self, c, muhat, x: Plain.gradient(self, c, x, x)),
     step("last-task-dropped", "the last task does not reach dW",
-         coefficient=lambda self, y, t: Plain.coefficient(self, y, t) * (np.arange(len(t)) < len(t) - 1)),
+         coefficient=lambda self, y, t, n: Plain.coefficient(self, y, t, n) * (np.arange(n) < n - 1)),
     step("mean-factor", "one loss factor for all tasks: labels or factors of shape (B, 1) broadcast",
-         coefficient=lambda self, y, t: np.full_like(t, Plain.coefficient(self, y, t).mean())),
+         coefficient=lambda self, y, t, n: np.full_like(t, Plain.coefficient(self, y, t, n).mean())),
     after("zeros", "dW is zero", lambda ar, loss, dW, B, N: (loss, 0.0 * dW)),
     after("one-entry", "one entry of dW is wrong by a small factor", _one_entry, pattern=False),
     after("loss-of-shape-1", "the loss has shape (1,)", lambda ar, loss, dW, B, N: (np.array([loss]), dW), pattern=False),

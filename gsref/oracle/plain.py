@@ -63,7 +63,27 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Plain:
+class LogisticLoss:
+    """What every candidate does behind its margins t = y f: the steps of the mean logistic loss and of its derivative."""
+
+    arithmetic: Arithmetic = Arithmetic()
+
+    def losses(self, t):
+        return self.arithmetic.softplus(t)
+
+    def mean(self, losses):
+        return self.arithmetic.round(self.arithmetic.sum(losses, axis=0) / len(losses))
+
+    def loss_factor(self, t):
+        return self.arithmetic.factor(t)
+
+    def coefficient(self, y, t, n):
+        """-y s(-t) / n: the derivative of the mean loss by each logit."""
+        return self.arithmetic.round(-y * self.loss_factor(t) / n)
+
+
+@dataclass(frozen=True)
+class Plain(LogisticLoss):
     """A candidate (v, W, X, y, P) -> (loss, dv, dW), one order of operation in one arithmetic.
 
     `keys_first`: the scores as z_i (W z_j) instead of (z_i W) z_j; `backward`: G as S u - S ubar, as back-propagation
@@ -71,7 +91,6 @@ class Plain:
     The methods are the steps, so that a known-wrong candidate can replace exactly one.
     """
 
-    arithmetic: Arithmetic = Arithmetic()
     keys_first: bool = False
     backward: bool = False
     flat: bool = False
@@ -116,19 +135,6 @@ class Plain:
 
     def margin(self, y, f):
         return y * f
-
-    def losses(self, t):
-        return self.arithmetic.softplus(t)
-
-    def mean(self, losses):
-        return self.arithmetic.round(self.arithmetic.sum(losses, axis=0) / len(losses))
-
-    def loss_factor(self, t):
-        return self.arithmetic.factor(t)
-
-    def coefficient(self, y, t, n):
-        """-y s(-t) / n: the derivative of the mean loss by each logit."""
-        return self.arithmetic.round(-y * self.loss_factor(t) / n)
 
     def received(self, S):
         """Attention that each key receives from all queries, shape (n, D)."""

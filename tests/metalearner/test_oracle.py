@@ -1,8 +1,5 @@
 """The oracle on the metalearner: right candidates pass in every precision, planted faults fail and are named."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -89,11 +86,10 @@ def test_sizes_bound_the_values_and_decimals_agree_with_float64():
             assert (np.abs(wanted[name]) <= sizes[name] * (1 + 1e-9) + allowed[name]).all(), (case.id, name)
 
 
-def test_the_command_line_repeats_a_failure():
+def test_the_command_line_repeats_a_failure(typed):
     report = check(wrong_sign, system=METALEARNER)
     line = report.repeat["generic-3-5-4"]
     assert line == ("python -m gsref.oracle check metalearner.test_oracle:wrong_sign --dtype float64 "
                     "--system gsref.metalearner.oracle:METALEARNER --case generic-3-5-4")
-    again = subprocess.run([sys.executable, *line.split()[1:]], capture_output=True, text=True, timeout=60,
-                           env={"PYTHONPATH": ":".join(filter(None, sys.path))})
+    again = typed(line)
     assert again.returncode == 1 and "diagnosis: dW has the wrong sign" in again.stdout, again.stderr

@@ -1,8 +1,5 @@
 """The whole check: verdicts, mappings, arguments, and the line that repeats a failure."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -163,15 +160,14 @@ def test_unknown_case_suggests_a_near_one():
         check(loss_and_gradient, cases="generic-3-5-5")
 
 
-def test_every_failure_has_a_line_that_repeats_it_alone():
+def test_every_failure_has_a_line_that_repeats_it_alone(typed):
     report = check(off_by_a_sign, dtype="float64", seed=3)
     failed = {c.case for c in report.comparisons if c.verdict == "fail"}
     assert failed == set(report.repeat)
     line = report.repeat["generic-3-5-4"]
     assert line == ("python -m gsref.oracle check oracle.test_verdict:off_by_a_sign --dtype float64 "
                     "--case generic-3-5-4 --seed 3")
-    again = subprocess.run([sys.executable, *line.split()[1:]], capture_output=True, text=True, timeout=60,
-                           env={"PYTHONPATH": ":".join(filter(None, sys.path))})
+    again = typed(line)
     assert again.returncode == 1 and "v1: 4 of 4 entries beyond the tolerance" in again.stdout, again.stderr
 
 
