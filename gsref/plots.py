@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gsref.files import write_atomic, write_text
-from gsref.late_phase import late_alpha, late_loss, late_time
+from gsref.late_phase import late_alpha, late_leak, late_loss, late_time
 from gsref.report import to_json
 
 # Okabe and Ito's palette: tells eight things apart for colour-blind readers, and most of them in grey
@@ -98,7 +98,8 @@ def loss_against_steps(runs):
 def leak_against_steps(runs, laws):
     """1 - S, mean over inputs and queries, and the 99 % quantile over inputs of the worst query (1 % of S)."""
     data = {"caption": "Attention that is not on the relevant group: mean 1 - S (solid), and the value that the worst "
-                       "query of 99 % of the inputs does not exceed (dashed).", "runs": []}
+                       "query of 99 % of the inputs does not exceed (dashed); dotted: the late law of position-only "
+                       "attention, 2 x (D - 1)/(kappa^2 alpha^2), at the same alpha.", "runs": []}
     colour = sizes(runs)
     with matplotlib.rc_context(STYLE):
         picture, axes = figure()
@@ -106,12 +107,16 @@ def leak_against_steps(runs, laws):
             i, path, keep = thin(run), run.trajectory, rows > 0
             axes.plot(path.step[i], path.leak[i], color=colour[run.problem.D], label=f"D = {run.problem.D}")
             axes.plot(path.step[rows][keep], worst[keep], "--", color=colour[run.problem.D], linewidth=0.9)
+            late = i[(path.order[i, 0] > 0) & (path.loss[i] < 0.1)]
+            law = late_leak(run.problem, path.order[late, 0])
+            axes.plot(path.step[late], law, ":", color=colour[run.problem.D], linewidth=0.9)
             data["runs"].append({"D": run.problem.D, "step": path.step[i], "leak": path.leak[i],
-                                 "quantile_step": path.step[rows], "worst_leak_99": worst})
+                                 "law_step": path.step[late], "late_law": law, "quantile_step": path.step[rows], "worst_leak_99": worst})
         _log_scales(axes)
         axes.set(xlabel="gradient-descent step t", ylabel="attention off the relevant group, $1 - S$", title=_title(runs))
         axes.plot([], [], "-", color="grey", label="mean")
         axes.plot([], [], "--", color="grey", label="worst query, 99 % of inputs")
+        axes.plot([], [], ":", color="grey", label="late law, position-only")
         axes.legend(ncols=1 + len(runs) // 8, loc="lower left")
     return picture, data
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gsref.descent import Trajectory
 from gsref.gradients import loss_and_gradient
-from gsref.late_phase import late_loss
+from gsref.late_phase import late_leak, late_loss
 from gsref.learning_rate import LearningRate
 from gsref.order import OrderParameters
 from gsref.problem import Problem
@@ -170,11 +170,13 @@ def check_A3(runs, worst_leak=None):
     growth = local_exponents(D, bits, error / leak)
     verdict = "holds" if growth.value[-1] >= 1 - 3 * growth.error[-1] else exponent_verdict(growth, 1.0)
     fall = local_exponents(D, leak, error)
+    law = np.array([late_leak(run.problem, late_loss(run.problem, 1) / run.target) for run, *_ in reached])    # L ~ 1/alpha
+    ours = f"our late law {law[-1]:.3g}; " if runs[0].mode == "position_only" else ""
     return Check("A3", claim, claimed,
-                 f"1 - S = {leak[-1]:.3g} at D = {D[-1]:.0f}, exp(-c D) = {np.exp(-c * D[-1]):.3g}; "
+                 f"1 - S = {leak[-1]:.3g} at D = {D[-1]:.0f}, exp(-c D) = {np.exp(-c * D[-1]):.3g}; {ours}"
                  + scaled("1 - S falls as D to the", fall), f"relative {np.max(error / leak):.1g}", verdict,
                  {"D": D, "leak": leak, "leak_error": error, "c": c, "log_growth": growth, "power": fall,
-                  "worst_leak": worst_leak})
+                  "worst_leak": worst_leak, "late_law_position_only": law})
 
 
 def check_A3_time(runs):

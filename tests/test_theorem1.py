@@ -143,3 +143,13 @@ def test_late_law():
     assert theorem1.check_late([claimed(8)]).verdict == "holds"
     off = run(8, lambda t: 1 / 8 * t ** (-1 / 3), alpha=lambda t: 1.1 * LATE_CONSTANT * np.maximum(t, 0) ** (1 / 3))
     assert theorem1.check_late([off]).verdict == "fails"
+
+
+def test_A3_says_what_leak_the_late_law_predicts():
+    C, kappa = LATE_CONSTANT, Problem(2, 64).kappa
+    beta = 6 * (64 / (np.pi * kappa))**2
+    x = np.roots([2 * beta, 1, -1]).max()
+    wanted = 2 * x * 63 / (kappa * C * 64)**2                  # alpha = C D at loss 1/D^2, sigma = 1
+    check = theorem1.check_A3([slower(D) for D in SIZES])
+    assert check.details["late_law_position_only"][-1] == pytest.approx(wanted, rel=1e-12)
+    assert f"our late law {wanted:.3g}" in check.measured
