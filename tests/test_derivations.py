@@ -81,8 +81,10 @@ def test_text_code_and_tests_agree():
     assert disagreements(ROOT / "derivations", ROOT / "gsref", ROOT / "tests") == []
 
 
-def test_derivations_are_numbered_without_gaps():
-    names = sorted(path.name for path in (ROOT / "derivations").glob("*.md"))
+def test_derivations_are_numbered_without_gaps_and_listed():
+    names = sorted(path.name for path in (ROOT / "derivations").glob("*.md") if path.name != "README.md")
+    index = (ROOT / "derivations" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((\d\d_[a-z0-9_]+\.md)\)", index) == names
     assert all(re.fullmatch(r"\d\d_[a-z0-9_]+\.md", name) for name in names), names
     assert [int(name[:2]) for name in names] == list(range(1, len(names) + 1))
 
