@@ -12,10 +12,11 @@ from gsref import chunk as kernel, curvature, model
 from gsref.arguments import finite, integer, labels, real_array, shaped
 from gsref.threads import SINGLE_BLAS, number, run
 
-# From sweeps over shapes as those of `bench.gradient` (two cores, 2 MB of second cache each, fastest of many calls).
-ELEMENTS = 1 << 16     # of the largest array of a chunk: of 2^14 to 2^17 the best on one thread, within 2 %
-WORTH_THREADS = 1e7    # operations: from there two threads gain some 15 % on an idle machine (else may lose 10 %);
-                       # from 1e8 a third, on a busy machine as well
+# From sweeps over the shapes of `bench.gradient`, two cores.
+ELEMENTS = 1 << 18     # of the largest array of a chunk: one thread gains nothing beyond 2^17, two do up to 2^18, since calls
+                       # of less than some 10 us spend their time waiting for the interpreter
+MEMORY = 48 << 20      # bytes of all workspaces: more threads than fit are not started
+WORTH_THREADS = 4e7    # operations: there two threads break even; from 1e8 they gain a third or more
 
 
 class Pairwise:
@@ -57,7 +58,8 @@ def loss_and_gradient(v, W, X, y, P, *, weights=None, dtype=None, threads=None, 
     dtype          float32 or float64; by default float32 if v, W, X and P all are, else float64.  float32 is right to
                    some 1e-5 of a block's scale, times the size of scores and margins
     threads        at most that many; by default the environment variable GSREF_THREADS, or all cores if threadpoolctl
-                   (extra `fast`) can keep BLAS to one thread, or 1.  Results do not depend on it
+                   (extra `fast`) can keep BLAS to one thread, or 1; never more than fit 48 MiB.  Results do not depend
+                   on it
     chunk          samples worked on together, by default what fits the cache; results depend on it by rounding only
     out            (dv, dW), arrays of the dtype to write the gradient to
     squared_norms  appends (n,): the squared norm of the gradient in (v, W) of each sample's own, unweighted loss
@@ -70,13 +72,14 @@ def loss_and_gradient(v, W, X, y, P, *, weights=None, dtype=None, threads=None, 
     X = shaped("X", X, ("n", "D", "d"))
     n, D, d = X.shape
     kind = working_type(dtype, v, W, X, P)
-    call = Call(v, W, P, D, d, kind, threads, chunk, direction)
-    y = labels("y", y, n)
-    q = np.full(n, 1.0 / n) if weights is None else _shares(weights, n)
-    out = None if out is None else _buffers(out, d + D, kind, (v, W, X, y, P, weights))
-    norms = np.empty(n, kind) if squared_norms else None
-    call.add(X, y, q, norms)
-    loss, dv, dW, *product = call.results(1.0)
+    with SINGLE_BLAS:                          # once for all: entering it takes some 15 us
+        call = Call(v, W, P, D, d, kind, threads, chunk, direction)
+        y = labels("y", y, n)
+        q = np.full(n, 1.0 / n) if weights is None else _shares(weights, n)
+        out = None if out is None else _buffers(out, d + D, kind, (v, W, X, y, P, weights))
+        norms = np.empty(n, kind) if squared_norms else None
+        call.add(X, y, q, norms)
+        loss, dv, dW, *product = call.results(1.0)
     if norms is not None:
         finite("squared_norms", norms)
     if out is not None:
@@ -138,7 +141,8 @@ class Call:
         starts = range(0, n, m)
         first, self.chunks = self.chunks, self.chunks + len(starts)
         second = norms is not None or self.along is not None
-        threads = self.threads if self.work(n) > WORTH_THREADS else 1
+        most = max(1, MEMORY // kernel.Workspace.size(m, D, d, self.dtype))
+        threads = min(self.threads, most, len(starts)) if self.work(n) > WORTH_THREADS else 1
         counter, lock, extreme = iter(range(len(starts))), threading.Lock(), []
 
         def work(space):
@@ -162,7 +166,7 @@ class Call:
                 self.sum.add(first + k, _flat(sums))
 
         with SINGLE_BLAS:
-            run(work, kernel.workspaces(min(threads, len(starts)), m, D, d, self.dtype))
+            run(work, kernel.workspaces(threads, m, D, d, self.dtype))
             if extreme:
                 self.check(X, m, before)
             for k in sorted(extreme):

@@ -4,12 +4,14 @@ Shapes: X (m, D, d); A, E, S, G, C (m, D, D) with axes sample, *query j, key i* 
 sums over keys run along memory); u, ubar, Z, T (m, D); t, c (m,).  Source: derivations/11_second_order.md.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 
 HUGE = {4: 1e8, 8: 1e100}      # largest sum of exponentials taken without a shift, by the bytes of a number
+MOST = 3 / 4                   # keys with more of a query's attention have their entry of G restored
 LINE = 64                      # bytes of a cache line
 BUFFER = 8192                  # elements of numpy's buffer
 SMALL = 1 << 19                # products of fewer multiplications are done by OpenBLAS without packing: measured
@@ -40,7 +42,7 @@ def prepare(v, W, P, d, dtype):
     W11, W12, W21, W22 = W[:d, :d], W[:d, d:], W[d:, :d], W[d:, d:]
 
     def repeated(a):                           # for `add_row`
-        return np.tile(a.ravel(), -(-BUFFER // a.size))
+        return np.broadcast_to(a.ravel(), (-(-BUFFER // a.size), a.size)).reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         parts = v[:d], P @ v[d:], W11.T, repeated(P @ W12.T), (P @ W21).T, repeated((P @ W22 @ P.T).T)
         return Prepared(*(np.ascontiguousarray(part, dtype=dtype) for part in parts))
@@ -50,24 +52,23 @@ class Workspace:
     """Arrays that the chunks of one thread share, so that none is allocated twice."""
 
     def __init__(self, m, D, d, dtype, room=None):
-        shapes = [(m, D, D), (m, D, D), (m, D, d), (m, d, D)]
+        shapes = [(m, D, D), (m, D, D), (m, D, d), (m, d, D), (m, D, 4), (4, m, D), (2, m, D), (2, m, D)]
         room = np.empty(self.size(m, D, d, dtype), np.uint8) if room is None else room
         start = -room.ctypes.data % LINE       # on cache lines sums are a fifth to a third faster
         arrays = []
         for shape in shapes:
-            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            size = math.prod(shape) * np.dtype(dtype).itemsize
             arrays.append(room[start:start + size].view(dtype).reshape(shape))
             start += -(-size // LINE) * LINE
-        self.A, self.E, self.L, self.XT = arrays
-        self.large = room[start:start + m * D * D].view(bool).reshape(m, D, D)
-        self.left, self.means = np.empty((m, 2, D), dtype), np.empty((m, D, 2), dtype)
-        self.right, self.pair = np.ones((m, 2, D), dtype), np.ones((m, D, 2), dtype)
+        self.A, self.E, self.L, self.XT, self.columns, self.sums, self.left, self.right = arrays
+        self.columns[:, :, 1:] = np.array([np.ones(D), *signs(D)]).T
+        self.right[1] = 1
         self.ones = np.ones(max(m, D), dtype)
 
     @staticmethod
     def size(m, D, d, dtype):
-        """Bytes of a `room` for the large arrays."""
-        return np.dtype(dtype).itemsize * 2 * m * D * (D + d) + m * D * D + 5 * LINE
+        """Bytes of a `room` for the arrays."""
+        return np.dtype(dtype).itemsize * 2 * m * D * (D + d + 6) + 9 * LINE
 
 
 def workspaces(count, m, D, d, dtype):
@@ -130,31 +131,56 @@ def scores(part, X, work, out):
     add_row(out.reshape(m, D * D), part.M)
 
 
-def exponentials(A, E):
-    """E = exp(A - shift), one each.  Extreme if a score is not finite.
+def signs(D):
+    """Two rows of +1 and -1 over the keys, of periods two and four."""
+    i = np.arange(D)
+    return np.array([1 - 2 * (i % 2), 1 - (i // 2) % 2 * 2])
+
+
+def attention(A, work):
+    """E = exp(A - shift), one each, and its sums over keys: E u, Z, and two with `signs`, shape (4, m, D).
 
     No shift is needed while every E is a normal number and every Z of moderate size, since E / Z does not depend on
     it; the shift costs more than the exponential.  Otherwise each column is shifted by its own largest score.
+    Extreme if a score is not finite.
     """
-    D, info = A.shape[2], np.finfo(A.dtype)
+    m, D, _ = A.shape
+    E, columns, sums = work.E[:m], work.columns[:m], work.sums[:, :m]
+    columns[:, :, 0] = work.right[0, :m]
     np.exp(A, out=E)
-    if not (E.min() > 1e4 * info.tiny and E.max() < HUGE[A.dtype.itemsize] / D):        # `not >`: NaN comes here too
+    np.matmul(E, columns, out=sums.transpose(1, 2, 0))
+    if not (E.min() > 1e4 * np.finfo(A.dtype).tiny and sums[1].max() < HUGE[A.dtype.itemsize]):  # `not >`: NaN comes here
         if not np.isfinite(A).all():
             raise Extreme
         np.exp(A - A.max(axis=2, keepdims=True), out=E)
+        np.matmul(E, columns, out=sums.transpose(1, 2, 0))
+    return E, sums
 
 
-def restore_dominating(G, large, ones):
-    """In place: entries of keys with more than half of a query's attention, from the sum of the others  [batch.1].
+def dominating(E, sums):
+    """(queries, keys), two arrays of integers: the keys with more than MOST of the attention of a query  [batch.5].
 
-    `large` (m, D, D) marks them.  There u_i - ubar_j cancels, and there alone; columns of G sum to zero.
+    Queries are counted over all samples.  |sum_i r_i E_i| >= 2 E_k - Z for every key k and signs r: if both signed sums
+    are smaller than (2 MOST - 1) Z there is none, and no array of the size of E has to be searched.
     """
-    D = G.shape[2]
-    if large.any():
-        at = np.flatnonzero(large)             # one key a query at most
-        flat = G.reshape(-1)
-        flat[at] = 0
-        flat[at] = -(G.reshape(-1, D) @ ones[:D])[at // D]
+    bound = (2 * MOST - 1) * sums[1]
+    queries = np.flatnonzero((np.abs(sums[2]) >= bound) & (np.abs(sums[3]) >= bound))
+    if not len(queries):
+        return queries, queries
+    rows = E.reshape(-1, E.shape[2])[queries]
+    keys = rows.argmax(axis=1)
+    found = rows[np.arange(len(rows)), keys] > MOST * sums[1].reshape(-1)[queries]
+    return queries[found], keys[found]
+
+
+def restore(G, queries, keys):
+    """In place: the entries of `dominating` keys from the sum of the others of their query  [batch.1].
+
+    There u_i - ubar_j cancels, and there alone; columns of G sum to zero.
+    """
+    rows = G.reshape(-1, G.shape[2])
+    rows[queries, keys] = 0
+    rows[queries, keys] = -rows[queries].sum(axis=1)
 
 
 def factors(t):
@@ -175,59 +201,57 @@ def sums(T, C, X, work):
 def gradient_blocks(parts, P, d):
     """dv, dW of the summed `parts` of `sums`: the products with P, once for all samples."""
     D = len(P)
-    v1, T, W11, K, Y, C = np.split(parts, np.cumsum([d, D, d * d, D * d, D * d]))
-    dW = np.empty((d + D, d + D))
+    at = np.cumsum([0, d, D, d * d, D * d, D * d, D * D])
+    v1, T, W11, K, Y, C = (parts[i:j] for i, j in zip(at, at[1:]))
+    dv, dW = np.empty(d + D), np.empty((d + D, d + D))
+    dv[:d] = v1
+    dv[d:] = P.T @ T
     dW[:d, :d] = W11.reshape(d, d)
     dW[:d, d:] = K.reshape(D, d).T @ P
     dW[d:, :d] = P.T @ Y.reshape(D, d)
     dW[d:, d:] = P.T @ C.reshape(D, D).T @ P
-    return np.concatenate([v1, P.T @ T]), dW
+    return dv, dW
 
 
 def forward(part, X, work):
-    """E (in `work`), Z, u, ubar and f of a chunk; Extreme if anything is not finite."""
+    """E and its sums (as in `attention`), ubar and f of a chunk, u in `work.right`; Extreme if f is not finite.
+
+    Every X that is not finite gives such an f: its u is not finite, and nor is any average of u.
+    """
     m, D, d = X.shape
-    rows, A, E, u = X.reshape(m * D, d), work.A[:m], work.E[:m], work.right[:m, 0]
-    if not np.isfinite(np.vdot(rows, rows)):               # also when squares overflow: the plain formulas will see
-        raise Extreme
+    A, u = work.A[:m], work.right[0, :m]
     scores(part, X, work, out=A)
-    exponentials(A, E)
-    np.add((rows @ part.v1).reshape(m, D), part.u2, out=u)
-    alike = u[:, 0] == u[:, -1]
-    if alike.any():
-        alike = (u == u[:, :1]).all(axis=1)                # equal values: G is exactly zero, see below
-    pair, means = work.pair[:m], work.means[:m]
-    pair[:, :, 0] = u
-    np.matmul(E, pair, out=means)
-    Z = np.ascontiguousarray(means[:, :, 1])
-    ubar = means[:, :, 0] / Z
+    np.matmul(X.reshape(m * D, d), part.v1, out=u.reshape(m * D))
+    u += part.u2
+    E, sums = attention(A, work)
+    ubar = np.divide(sums[0], sums[1], out=sums[0])
     f = ubar @ work.ones[:D]
     if not np.isfinite(f).all():
         raise Extreme
-    return E, Z, u, ubar, f, alike
+    return E, sums, u, ubar, f
 
 
 def loss_and_gradient(part, X, y, weights, work):
     """The sums of a chunk: loss, then those of `sums`, a list of arrays  [batch.3]."""
     m, D, d = X.shape
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        E, Z, u, ubar, f, alike = forward(part, X, work)
+        E, sums_of_E, u, ubar, f = forward(part, X, work)
         loss, s = factors(y * f)
         c = -y * s * weights
-        least, largest = MARGIN[c.itemsize] * np.finfo(c.dtype).tiny, np.abs(u).max()
+        least, largest = MARGIN[c.itemsize] * np.finfo(c.dtype).tiny, max(u.max(), -u.min())
         if min(1, largest or 1) * np.abs(c).max() < least:             # the whole chunk would come near underflow
             raise Extreme
-        left, right, A, large = work.left[:m], work.right[:m], work.A[:m], work.large[:m]
-        leftT = left.transpose(0, 2, 1)
-        left[:, 0] = 0                         # numpy compares with a whole array faster than with a column
-        np.multiply(0.5, Z, out=left[:, 1])
-        np.greater(E, np.matmul(leftT, right, out=A), out=large)
-        scale = np.divide(c[:, None], Z, out=left[:, 0])                       # c / Z_j
-        np.negative(scale * ubar, out=left[:, 1])
+        queries, keys = dominating(E, sums_of_E)
+        left, right = work.left[:, :m], work.right[:, :m]              # right: u and 1
+        scale = np.divide(c[:, None], sums_of_E[1], out=left[0])       # c / Z_j
+        np.multiply(scale, ubar, out=left[1])
+        np.negative(left[1], out=left[1])
         T = np.matmul(scale[:, None, :], E)[:, 0]
+        alike = u[:, 0] == u[:, -1]
         if alike.any():
-            left[alike] = 0
-        C = np.matmul(leftT, right, out=A)                                     # c / Z_j (u_i - ubar_j)
+            left[:, (u == u[:, :1]).all(axis=1)] = 0                   # equal values: G is exactly zero
+        C = np.matmul(left.transpose(1, 2, 0), right.transpose(1, 0, 2), out=work.A[:m])       # c / Z_j (u_i - ubar_j)
         C *= E
-        restore_dominating(C, large, work.ones)
+        if len(queries):
+            restore(C, queries, keys)
         return [loss @ weights, *sums(T, C, X, work)]

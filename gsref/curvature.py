@@ -9,15 +9,20 @@ from gsref import chunk as kernel
 from gsref import model
 
 
-def centred(S, Y, work):
+def centred(S, Y):
     """S[i, j] (Y_ij - sum_k S[k, j] Y_kj), right also where one key has nearly all the attention  [hvp.1].
 
     With Y_ij = u_i it is G; with Y = dA/de, the derivative of S along the direction.
     """
     Y = np.where((Y == Y[:, :, :1]).all(axis=2, keepdims=True), 0, Y)          # equal ones: exactly zero
     G = S * (Y - np.einsum("nji,nji->nj", S, Y)[:, :, None])
-    kernel.restore_dominating(G, S > 0.5, work.ones)
+    restore_dominating(G, S)
     return G
+
+
+def restore_dominating(G, S):
+    """`chunk.restore` of the keys with more than half of the attention of a query, one a query at most."""
+    kernel.restore(G, *np.nonzero(S.reshape(-1, S.shape[2]) > 0.5))
 
 
 def logit_derivative(S, Sdot, u, udot):
@@ -26,11 +31,11 @@ def logit_derivative(S, Sdot, u, udot):
     return ubardot, ubardot.sum(axis=1)
 
 
-def score_gradient_derivative(S, Sdot, u, udot, ubardot, work):
+def score_gradient_derivative(S, Sdot, u, udot, ubardot):
     """Gdot = Sdot (u_i - ubar_j) + S (udot_i - ubardot_j)  [hvp.3]; its columns sum to zero as those of G do."""
     away = u[:, None, :] - np.einsum("nji,ni->nj", S, u)[:, :, None]
     Gdot = Sdot * away + S * (udot[:, None, :] - ubardot[:, :, None])
-    kernel.restore_dominating(Gdot, S > 0.5, work.ones)
+    restore_dominating(Gdot, S)
     return Gdot
 
 
@@ -54,7 +59,7 @@ def from_states(S, u, f, X, y, weights, P, along, work, norms):
     t = y * f
     loss, s = kernel.factors(t)
     c = -y * s * weights
-    G = centred(S, np.broadcast_to(u[:, None, :], S.shape), work)
+    G = centred(S, u[:, None, :])
     if norms is not None:
         norms[...] = squared_norms(y, t, S, G, X, P)
     T = S.sum(axis=1)
@@ -63,10 +68,10 @@ def from_states(S, u, f, X, y, weights, P, along, work, norms):
         Adot = np.empty_like(S)
         kernel.scores(along, X, work, out=Adot)
         udot = (X.reshape(m * D, d) @ along.v1).reshape(m, D) + along.u2
-        Sdot = centred(S, Adot, work)
+        Sdot = centred(S, Adot)
         ubardot, fdot = logit_derivative(S, Sdot, u, udot)
         cdot = factor_derivative(y, t, fdot) * weights
-        Gdot = score_gradient_derivative(S, Sdot, u, udot, ubardot, work)
+        Gdot = score_gradient_derivative(S, Sdot, u, udot, ubardot)
         found += kernel.sums(cdot[:, None] * T + c[:, None] * Sdot.sum(axis=1),
                              cdot[:, None, None] * G + c[:, None, None] * Gdot, X, work)
     return found
@@ -75,7 +80,7 @@ def from_states(S, u, f, X, y, weights, P, along, work, norms):
 def second_order(part, along, X, y, weights, P, work, norms):
     """`from_states` with the fast forward pass; Extreme as there."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        E, Z, u, _, f, _ = kernel.forward(part, X, work)
+        E, (_, Z, *_), u, _, f = kernel.forward(part, X, work)
         return from_states(E / Z[:, :, None], u.copy(), f, X, y, weights, P, along, work, norms)
 
 

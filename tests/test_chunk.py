@@ -38,10 +38,39 @@ def test_the_same_row_is_added_to_each(k, l, times):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_workspaces_lie_on_cache_lines_and_do_not_overlap(dtype):
     spaces = chunk.workspaces(3, 5, 3, 7, dtype)
-    arrays = [array for space in spaces for array in (space.A, space.E, space.L, space.XT, space.large)]
+    arrays = [array for space in spaces for array in vars(space).values() if array is not space.ones]
     assert all(array.ctypes.data % chunk.LINE == 0 for array in arrays)
     for i, one in enumerate(arrays):
         assert not any(np.shares_memory(one, other) for other in arrays[:i])
+
+
+@pytest.mark.derives("batch.5")
+@given(st.integers(1, 4), st.integers(1, 9), st.floats(0, 30), st.integers(0, 2**32 - 1))
+def test_dominating_keys_are_found_and_no_others(m, D, spread, seed):
+    rng = np.random.default_rng(seed)
+    A = np.rint(4 * spread * rng.standard_normal((m, D, D))) / 4         # ties, and gaps from nothing to extreme
+    work = chunk.Workspace(m, D, 1, np.dtype(float))
+    work.right[0] = rng.standard_normal((m, D))
+    E, sums = chunk.attention(A, work)
+    np.testing.assert_allclose(sums[0], (E * work.right[0, :, None, :]).sum(axis=2), rtol=0, atol=4 * D * EPS * 5 * sums[1].max())
+    np.testing.assert_allclose(sums[1], E.sum(axis=2), rtol=2 * D * EPS)
+    share = E / E.sum(axis=2, keepdims=True)
+    clear = np.abs(share - chunk.MOST) > 1e-12                          # rounding may decide on the border
+    wanted = {(n * D + j, i) for n, j, i in np.argwhere((share > chunk.MOST) & clear)}
+    allowed = wanted | {(n * D + j, i) for n, j, i in np.argwhere(~clear)}
+    found = set(zip(*(array.tolist() for array in chunk.dominating(E, sums))))
+    assert wanted <= found <= allowed
+    for r in (*chunk.signs(D), rng.choice([-1, 1], D)):
+        assert (np.abs(E @ r) >= (2 * E.max(axis=2) - sums[1]) - 4 * D * EPS * sums[1]).all()
+
+
+def test_restored_entries_are_those_of_zero_column_sums():
+    rng = np.random.default_rng(0)
+    G = rng.standard_normal((2, 3, 3))
+    wanted = G.copy()
+    wanted[1, 0, 2] = -(G[1, 0, 0] + G[1, 0, 1])
+    chunk.restore(G, np.array([3]), np.array([2]))
+    np.testing.assert_array_equal(G, wanted)
 
 
 def test_every_product_of_a_call_keeps_blas_to_one_thread(monkeypatch):

@@ -7,7 +7,7 @@ import sys
 import gsref.bench
 from gsref.commands import OK, USAGE
 
-HELPERS = ("clock", "growth", "peers")
+HELPERS = ("growth", "meters", "peers")
 
 
 def main(argv):

@@ -6,7 +6,6 @@ Times are interleaved, and answers checked against each other first.
 
 import importlib.util
 import multiprocessing
-import resource
 import sys
 import time
 from pathlib import Path
@@ -14,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from gsref.batched import stream_loss_and_gradient
-from gsref.bench.clock import best_time
 from gsref.bench.growth import draw, floor, growth, inputs
+from gsref.bench.meters import best_time, peak_memory
 from gsref.bench.peers import CONTENDERS
 from gsref.commands import OK, Parser, UsageError, integer_option, output_folder
 from gsref.files import write_text
@@ -73,9 +72,9 @@ def streamed_memory(samples):
     """MiB by which the peak of the process grows while `samples` of (d, D) = (16, 16) stream from a generator."""
     v, W, X, y, P = inputs(1000, 16, 16)
     stream_loss_and_gradient(v, W, [(X, y)], P)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     stream_loss_and_gradient(v, W, ((X, y) for _ in range(samples // 1000)), P)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return peak_memory() - before
 
 
 def measure(shapes, repeats, log=sys.stderr):

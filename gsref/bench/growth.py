@@ -3,7 +3,7 @@
 import numpy as np
 
 from gsref.batched import ELEMENTS, loss_and_gradient
-from gsref.bench.clock import best_time
+from gsref.bench.meters import best_time
 from gsref.problem import positions
 from gsref.scaling import local_exponents
 from gsref.threads import SINGLE_BLAS

@@ -3,13 +3,11 @@
 Prints ratios, which carry over between machines, beside the times they come from.
 """
 
-import resource
-import sys
 import time
 
 import numpy as np
 
-from gsref.bench.clock import best_time
+from gsref.bench.meters import best_time, peak_memory
 from gsref.commands import OK, Parser, UsageError
 from gsref.exchangeable import ExchangeableGrid
 from gsref.order import OrderParameters
@@ -102,8 +100,7 @@ def report(out):
     how = "measured" if rate is None else f"extrapolated with error ~ time^-{rate:.2f}"
     out(f"actual error 1e-5 at D = 8, d = 4: sparse grid {1e3 * grid:.0f} ms, rqmc {rqmc:.1f} s ({how}); "
         f"ratio {rqmc / grid:.0f} (at least 100)")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    out(f"peak memory of this process   {peak:8.0f} MB                              (at most 300)")
+    out(f"peak memory of this process   {peak_memory():8.0f} MB                              (at most 300)")
 
 
 

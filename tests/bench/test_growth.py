@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from gsref.bench import clock, gradient, growth
+from gsref.bench import gradient, growth, meters
 
 
 def test_the_fastest_call_counts_and_the_first_does_not(monkeypatch):
     ticks = iter([0.0, 5.0, 10.0, 12.0, 20.0, 23.0])
-    monkeypatch.setattr(clock.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: next(ticks))
     calls = []
-    assert clock.best_time(lambda: calls.append(0), 3) == 2.0
+    assert meters.best_time(lambda: calls.append(0), 3) == 2.0
     assert len(calls) == 4
 
 
@@ -23,7 +23,7 @@ def test_growth_has_the_exponents_of_its_times(monkeypatch):
 
 def test_floor_is_below_the_gradient_and_grows_with_the_samples():
     arrays = growth.inputs(64, 16, 16)
-    whole = clock.best_time(lambda: growth.loss_and_gradient(*arrays, threads=1), 15)
+    whole = meters.best_time(lambda: growth.loss_and_gradient(*arrays, threads=1), 15)
     assert growth.floor(64, 16, 16) < whole
     assert 2 < growth.floor(4096, 16, 16) / growth.floor(256, 16, 16) < 128
 

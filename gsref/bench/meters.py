@@ -1,5 +1,7 @@
-"""How long does a call take?  The fastest of several, after one that fills the caches."""
+"""How long does a call take, and how much memory has the process taken?"""
 
+import resource
+import sys
 import time
 
 
@@ -12,3 +14,8 @@ def best_time(call, repeats=5):
         call()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def peak_memory():
+    """MiB that this process has had in memory at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
